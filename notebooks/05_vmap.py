@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 05 · vmap: write for one example, run on a batch
 #
-# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/05_vmap/05_vmap.ipynb).* After the core you can run a function of one example on a batch or on all pairs, compute a gradient for each example, and find mistakes in the choice of axes.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/05_vmap/05_vmap.ipynb).* After the core, you can run a function of one example on a batch or on all pairs, compute a gradient for each example, and find mistakes in the choice of axes.
 #
 # **Prerequisites.** Arrays (lesson 01), tracing (02), `jit` (03) and `grad` (04). Answer these questions from memory.
 #
@@ -334,7 +334,7 @@ print("vmap with where:", jax.vmap(lambda x: jnp.where(x.sum() > 0, x.sum(), -x.
 
 # %% [markdown]
 # ## What goes wrong
-# A wrong entry of `in_axes` is a common mistake. The next function divides each of the four measurements by its own spread. All examples share `spread`, so its entry must be `None`. Suppose that you forget this and test with four examples.
+# A wrong entry of `in_axes` is a common mistake. The next function divides each of the four measurements by its standard deviation. All examples share `spread`, so its entry must be `None`. Suppose that you forget this and test with four examples.
 
 # %% [markdown] predict="vmap-silent"
 # What does `jax.vmap(lambda x, spread: x / spread)(xs[:4], spread)` return, with `spread` of shape `(4,)`?
@@ -366,7 +366,7 @@ for way in (pairwise, pairwise_by_broadcasting):
     print(f"{way.__name__}: {flops(way, small, small):,.0f} flops, {primitives(way, small, small)}")
 
 # %% [markdown]
-# `jit` saves time, because JAX traces the function only once. The order of `jit` and `vmap` does not matter here.
+# `jit` saves time, because JAX traces the function only once, in either order of `jit` and `vmap`.
 
 # %%
 traces = []
@@ -547,7 +547,7 @@ print("means", normalised.mean(0).round(4), " standard deviations", normalised.s
 
 # %% [markdown]
 # ## Deeper: vmap on several devices
-# *Read this section after lesson 16.* A function can constrain how its arrays are sharded over a mesh of devices. Under `vmap` it does not see the mapped axis, so its constraint cannot mention that axis. `spmd_axis_name` is the name of the mesh axis over which `vmap` partitions the mapped axis. An `AbstractMesh` describes a mesh without its devices, which is enough to see the effect.
+# *Read this section after lesson 16.* A function can constrain how its arrays are sharded over a mesh of devices. Under `vmap`, it does not see the mapped axis, so its constraint cannot mention that axis. `spmd_axis_name` is the name of the mesh axis over which `vmap` partitions the mapped axis. An `AbstractMesh` describes a mesh without its devices, which is enough to see the effect.
 
 # %%
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
@@ -570,7 +570,7 @@ print_constraint(jax.vmap(activations), xs)
 print_constraint(jax.vmap(activations, spmd_axis_name="data"), xs)
 
 # %% [markdown]
-# In the second line the mapped axis is `UNCONSTRAINED`, so the compiler chooses its sharding. In the third line it is partitioned over `data`. A `jax.shard_map` inside `vmap` uses the name in the same way. In the output below, `None` means that every device along `data` processes all examples.
+# In the second line, the mapped axis is `UNCONSTRAINED`, so the compiler chooses its sharding. In the third line, it is partitioned over `data`. A `jax.shard_map` inside `vmap` uses the name in the same way. In the output below, `None` means that every device along `data` processes all examples.
 
 
 # %%

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 06 · Pytrees: one function for any container
 #
-# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/06_pytrees/06_pytrees.ipynb).* After the core you can compute with all arrays of a model in one line, distinguish leaves from structure, train parameters in any container, find a parameter by its name, and pass objects of your own classes to `jit`, `grad` and `vmap`.
+# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/06_pytrees/06_pytrees.ipynb).* After the core, you can compute with all arrays of a model in one line, distinguish leaves from structure, train parameters in any container, find a parameter by its name, and pass objects of your own classes to `jit`, `grad` and `vmap`.
 #
 # **Prerequisites.** Arrays and dtypes (lesson 01), `jit` and its cache key (03), `grad` (04) and `vmap` (05). Answer these questions from memory.
 #
@@ -45,7 +45,7 @@ from grader.learning.inspection import print_error, time_ms
 
 # %% [markdown]
 # ## How large is this model?
-# Models store their arrays in nested containers. Suppose that a colleague sends you the model below. Its file is larger than you expected. Which part is the largest?
+# Models store their arrays in nested containers. A colleague sends you the model below. Its file is unexpectedly large. Which part is the largest?
 
 # %%
 rng = np.random.default_rng(6)
@@ -106,7 +106,7 @@ print(jax.tree.unflatten(treedef, ["third", "second", "first"]))
 #
 # ![A pytree drawn from its root, a dict with the keys a, b and w. Under a is a tuple of 3 and None. The leaves 3, 2 and 1 are in a row at the bottom, in the order of the sorted keys. None is an empty container and not a leaf. On the right, flatten returns the list of leaves and the treedef, and unflatten combines them again.](../images/pytrees_flatten.svg)
 #
-# Dicts, lists, tuples, named tuples and `None` are containers, and you can register classes of your own. **Every other object is a leaf**, even if JAX cannot compute with it.
+# Lists, tuples, named tuples, dicts (including `OrderedDict` and `defaultdict`) and `None` are containers, and you can register your own classes. **Every other object is a leaf**, even if JAX cannot compute with it.
 
 
 # %%
@@ -164,7 +164,7 @@ print("squared errors of the first layer:", jax.tree.map(lambda error: round(err
 print(f"norm of all errors: {jax.tree.reduce(jnp.add, errors) ** 0.5:.3f}")
 
 # %% [markdown]
-# If the structures do not match, the error message describes the place and the difference.
+# If the structures do not match, the error message states where and how they differ.
 
 # %%
 print_error(lambda: jax.tree.map(jnp.add, {"w": 1}, {"w": 1, "b": 2}), length=400)
@@ -191,7 +191,7 @@ print("with is_leaf:   ", jax.tree.map(jnp.shape, zeros))
 # %% [markdown]
 # JAX calls `is_leaf` on each node, from the root down. If it returns True, the node counts as a leaf.
 #
-# A `jax.ShapeDtypeStruct` is a leaf that describes an array by its shape and dtype. `jax.eval_shape` traces a function without computing anything. It returns the pytree of the result, with such a leaf in place of each array. With it you can plan a model before you create it.
+# A `jax.ShapeDtypeStruct` is a leaf that describes an array by its shape and dtype. `jax.eval_shape` traces a function without computing anything. It returns the pytree of the result, with such a leaf in place of each array.
 
 # %%
 plan = jax.eval_shape(lambda: {"w": jnp.ones((1_000_000, 1_000_000)), "b": jnp.zeros(1_000_000)})
@@ -262,7 +262,7 @@ print(f"largest entry of words: {model['words'].max():.4f} becomes {scaled['word
 print("a factor for each leaf:", jax.tree.broadcast(factors, model)["layers"][0])
 
 # %% [markdown]
-# `factors` is a **prefix** of `model`. `jax.tree.broadcast` repeats each of its values for all leaves of the part. The option `in_axes` of `vmap` is a prefix of the tuple of arguments. In `in_axes`, `None` counts as a leaf and means "not mapped".
+# `factors` is a **prefix** of `model`, because its leaves stand for whole parts. `jax.tree.broadcast` repeats each of its values for all leaves of the part. The option `in_axes` of `vmap` is a prefix of the tuple of arguments. In `in_axes`, `None` counts as a leaf and means "not mapped".
 
 # %%
 dot = lambda inputs: jnp.dot(inputs["w"], inputs["x"])
@@ -324,7 +324,7 @@ print_error(lambda: jax.jit(loss)(layer, 2.0))  # a string under jit
 print(jax.grad(loss)({"w": jnp.ones(3), "b": None}, 2.0))
 
 # %% [markdown]
-# All transformations accept `None`, because it has no leaves. `grad` rejects strings and integers. `jit` rejects strings and traces integers. There are three ways to handle settings. You can keep them apart from the parameters, replace them by `None` before a transformation (an exercise), or make them part of the structure with a class of your own.
+# All transformations accept `None`, because it has no leaves. `grad` rejects strings and integers. `jit` rejects strings and traces integers. There are three ways to handle settings. You can keep them apart from the parameters, replace them with `None` before a transformation (an exercise), or make them part of the structure with a class of your own.
 
 # %% [markdown]
 # ## Your own containers
@@ -351,7 +351,7 @@ print("leaves:", len(jax.tree.leaves(plain)), type(jax.tree.leaves(plain)[0]).__
 print_error(lambda: jax.jit(lambda layer: layer.w)(plain))
 
 # %% [markdown]
-# The decorator `register_dataclass` makes a dataclass a container. Each field becomes a **child**, which can be an array or another pytree. A field declared with `jax.tree.static()` is **static**. Its value becomes part of the treedef.
+# The decorator `register_dataclass` makes a dataclass a container. A field becomes a **child**, which can be an array or another pytree, unless it is declared with `jax.tree.static()`. The value of such a **static** field becomes part of the treedef.
 
 
 # %%
@@ -396,7 +396,7 @@ print("traced for", traced)
 # %% [markdown]
 # ![A Dense object with w, b and activation. The data fields w and b become leaves. They are tracers under jit, and have gradients and batch axes. The static field activation becomes part of the treedef and so of the cache key of jit. Python can read it while JAX traces, and another value requires another trace.](../images/pytrees_static.svg)
 #
-# The other transformations also accept and return a `Dense`.
+# The other transformations accept and return a `Dense` too.
 
 # %%
 gradient = jax.grad(lambda layer: jnp.sum(layer(jnp.ones(4))))(dense)
@@ -412,7 +412,7 @@ print_error(lambda: jax.tree.map(jnp.add, dense, sine), length=400)
 
 # %% [markdown]
 # ## Deeper: which types are containers
-# JAX finds containers in a registry of types, which also contains `OrderedDict` and `defaultdict`. It ignores inheritance, so a subclass of `dict` is a leaf. Named tuples are the only exception. *All* fields of a named tuple are children, including a string that is meant as a setting.
+# JAX finds containers in a registry of types, which contains `OrderedDict` and `defaultdict`. It ignores inheritance, so a subclass of `dict` is a leaf. Named tuples are the only exception. *All* fields of a named tuple are children, including a string that is meant as a setting.
 
 
 # %%

@@ -9,7 +9,7 @@
 #
 # <details><summary>Answer</summary>
 #
-# It is traced and compiled again. Each compiled program is for given shapes and dtypes.
+# It is traced and compiled again. Each compiled program serves only the shapes and dtypes for which it was traced.
 # </details>
 #
 # 2. From 09: Why does a loop get slower when it prints the loss in every step?
@@ -89,7 +89,7 @@ plots.show(
 
 # %% [markdown]
 # ## Batches of one shape
-# A **loader** chooses an order, which is random with `shuffle=True`, and requests the examples from the data set. It passes lists of 128 examples to `collate_fn`, which makes batches. PyTorch's own `collate_fn` makes torch tensors, which a jitted function rejects.
+# A **loader** chooses an order, which is random with `shuffle=True`, and requests the examples from the data set. It passes lists of 128 examples to `collate_fn`, which makes batches. PyTorch's default `collate_fn` makes torch tensors, which a jitted function rejects.
 
 # %%
 xs, ys = next(iter(DataLoader(test_set, batch_size=128)))  # the stand-in makes NumPy arrays, so it causes no error
@@ -141,21 +141,21 @@ print("drop_last=True: traced for batches of", count_traces(load(test_set, drop_
 # Each batch size needs a program of its own. In training, drop the last batch. With `shuffle=True`, each epoch drops different examples. An evaluation should count every image. Choose a batch size that divides the number of images, or pad the last batch and mask the padding (an exercise).
 #
 # ## A residual network
-# A 3 × 3 **convolution** computes each number of its result from a pixel and its neighbours, with the same weights at every position. Networks with many such layers are hard to train. A **residual block** therefore adds the result of its layers to its input. In the backward pass, the gradient also flows unchanged through the addition to earlier layers.
+# A 3 × 3 **convolution** computes each output from all channels of a pixel and its neighbours, with the same weights at every position. Networks with many such layers are hard to train. A **residual block** therefore adds the result of its layers to its input. In the backward pass, the gradient also flows unchanged through the addition to earlier layers.
 
 
 # %%
 class Block(nnx.Module):
-    def __init__(self, channels, share, *, rngs):
+    def __init__(self, channels, scale, *, rngs):
         self.conv = nnx.Conv(channels, channels, kernel_size=(3, 3), rngs=rngs)
-        self.share = share
+        self.scale = scale
 
     def __call__(self, x):
-        return x + self.share * nnx.relu(self.conv(x))
+        return x + self.scale * nnx.relu(self.conv(x))
 
 
 # %% [markdown]
-# `share` scales what a block adds. In the network, a convolution of stride 2 computes only every second row and column, so height and width become 14. After the blocks, two linear layers compute a score for each digit. The scores are called **logits**. `nnx.Conv` expects the channels last, `(B, height, width, channels)`.
+# `scale` multiplies what a block adds. In the network, a convolution of stride 2 computes only every second row and column, so height and width become 14. After the blocks, two linear layers compute a score for each digit. The scores are called **logits**. `nnx.Conv` expects the channels last, `(B, height, width, channels)`.
 
 
 # %%
@@ -179,10 +179,10 @@ class Network(nnx.Module):
 # %% [markdown]
 # ![A residual block. Its input takes two paths. One leads straight to the addition. The other leads through a 3 by 3 convolution and a relu, and is multiplied by 1 / depth. Below, the network: a convolution with stride 2, depth blocks, two linear layers and ten scores. The straight paths form one line between the first and the last layer, along which gradients flow in the backward pass.](../images/mnist_residual.svg)
 #
-# With a share of 1 / depth, the sum of what all blocks add has a similar size for every depth.
+# With a scale of 1 / depth, the total that all blocks add has a similar size for every depth.
 
 # %%
-on_cpu = jax.default_backend() == "cpu"
+on_cpu = jax.default_backend() == "cpu"  # where the larger network would train for too long
 sizes = {"channels": 16, "depth": 2} if on_cpu else {"channels": 64, "depth": 32}
 create = jax.jit(lambda: Network(**sizes, rngs=nnx.Rngs(0)))  # one program draws all parameters
 model = create()
@@ -193,7 +193,7 @@ print(f"accuracy before training: {jnp.mean(scores.argmax(-1) == ys):.1%}")
 
 # %% [markdown]
 # ## Steps for training and evaluation
-# The optimizer is an `nnx.Optimizer` (10) whose learning rate first rises and then falls (09). The loss is the cross entropy, the negative logarithm of the probability that the network gives to the correct digit. An `nnx.MultiMetric` accumulates metrics over several batches, until `reset`.
+# The optimizer is an `nnx.Optimizer` (10) whose learning rate first rises and then falls (09). The loss is the cross entropy, the negative logarithm of the probability of the correct digit, averaged over the batch. An `nnx.MultiMetric` accumulates metrics over several batches, until `reset`.
 
 # %%
 STEPS = 220
@@ -284,14 +284,14 @@ plots.show(
 )
 
 # %% [markdown]
-# A training point is a mean over 20 steps, in which the network improves, and its images have been moved. This is why the training accuracy does not exceed the test accuracy here. A network that **overfits** memorizes its training images. Its test loss rises while its training loss still falls.
+# A training point is a mean over 20 steps, during which the network improves, and its images have been moved. Both can put the training accuracy below the test accuracy. A network that **overfits** memorizes its training images. Its test loss rises while its training loss still falls.
 #
 # ## Does the device wait for data?
-# In each iteration, the loader prepares a batch and the device computes a step. Suppose that the files are on a slow disk, so that loading a batch takes as long (L) as a step (S). We compare three loops.
+# In each iteration, the loader prepares a batch and the device computes a step. Suppose that the disk is slow, and loading a batch takes as long (L) as a step (S). We compare three loops.
 #
-# 1. It reads the loss in each iteration.
-# 2. It reads the loss, and a thread loads the next batch.
-# 3. It does not read the loss.
+# 1. The loop reads the loss in each iteration.
+# 2. The loop reads the loss, and a thread loads the next batch.
+# 3. The loop does not read the loss.
 
 
 # %%
@@ -364,7 +364,7 @@ plots.show(f"Bars for the time of an iteration, beside a line at L + S, {both_ms
 # %% [markdown]
 # Dispatch is [asynchronous](../docs/glossary.md#asynchronous-dispatch). While the device computes, Python can load the next batch, unless it waits for a number. If you need the loss in each step, load in a thread.
 #
-# How many images per second do the loader and the step process? The third line is for indexing one array of all images.
+# How many images per second do the loader and the step process? The third line is for indexing one array of all images, without moving the digits.
 
 # %%
 start = time.perf_counter()
@@ -417,7 +417,7 @@ plots.show(
 )
 
 # %% [markdown]
-# The table is a **confusion matrix**. Counts off the diagonal are mistakes. The images are those whose label has the lowest probability. Their titles give the label, the prediction and this probability. Look at such images before you change the network. If a model has Dropout or BatchNorm, call `model.eval()` before you predict (10).
+# The table is a **confusion matrix**. Counts off the diagonal are mistakes. The images are the four whose labels have the lowest probabilities. Their titles give label, prediction and probability. Look at such images before you change the network. If a model has Dropout or BatchNorm, call `model.eval()` before you predict (10).
 #
 # **Do not make decisions with test images.** If you choose the number of steps by the test accuracy, the accuracy that you report is too optimistic. Decide with a third set of images, the validation set.
 #
@@ -430,7 +430,7 @@ print("uint8 minus 128:", pixels - 128, "  uint8 divided by 255:", (pixels / 255
 print_error(lambda: model(some_images.transpose(0, 3, 1, 2)))
 
 # %% [markdown]
-# Differences of uint8 wrap around, so the smaller pixel becomes the larger one here. Division gives float64, which takes twice the memory, and JAX converts it to float32 by default. Convert to float32 first. PyTorch's channels come first, `(B, 1, 28, 28)`, but `nnx.Conv` takes the last axis for the channels.
+# Differences of uint8 wrap around, so the smaller pixel becomes the larger one here. Division gives float64, which takes twice the memory, and JAX converts it to float32 by default. Convert to float32 first. PyTorch puts the channels first, `(B, 1, 28, 28)`, but `nnx.Conv` expects them last.
 #
 # The core ends here. Continue with a Deeper section or the [summary](#Summary).
 
@@ -465,10 +465,10 @@ for name, (_, _, its_metrics) in {"jax.jit": by_jax, "nnx.jit": by_nnx}.items():
 # The metrics are equal. The loop around an `nnx.jit` step is shorter, because it assigns nothing. The price is the time that `nnx.jit` spends in Python in each call, as measured in lesson 10.
 #
 # ## Deeper: how much should a block add?
-# The blocks of our network scale what they add by 1 / depth. What happens with a share of 1?
+# The blocks of our network scale what they add by 1 / depth. What happens with a scale of 1?
 
 # %% [markdown] predict="mnist-depth"
-# With a share of 1, an untrained block increases the largest numbers by about half. The input of 32 such blocks has numbers up to about 2. How large are the numbers after the last block?
+# With a scale of 1, an untrained block increases the largest numbers by about half. The input of 32 such blocks has numbers up to about 2. How large are the numbers after the last block?
 #
 # - [x] hundreds of thousands | Right. Each block adds half of what it *receives*, so the numbers grow exponentially.
 # - [ ] about 3, because half of 2 is added | This is the result of one block. The second block adds to that result.
@@ -479,17 +479,17 @@ rngs = nnx.Rngs(0)
 first = nnx.relu(nnx.Conv(1, 16, (3, 3), rngs=rngs)(some_images[:8]))
 convs = [nnx.Conv(16, 16, (3, 3), rngs=rngs) for _ in range(32)]
 linear = nnx.Linear(first[0].size, 10, rngs=nnx.Rngs(1))
-for share in (1, 1 / 32):
+for scale in (1, 1 / 32):
     x = first
     for conv in convs:
-        x = x + share * nnx.relu(conv(x))
+        x = x + scale * nnx.relu(conv(x))
     loss = optax.softmax_cross_entropy_with_integer_labels(linear(x.reshape(8, -1)), some_labels[:8]).mean()
     growth = (x.max() / first.max()) ** (1 / 32)
-    print(f"share {share:<7} from {first.max():.2f} to {x.max():,.2f}, a factor of {growth:.2f} per block")
+    print(f"scale {scale:<7} from {first.max():.2f} to {x.max():,.2f}, a factor of {growth:.2f} per block")
     print(f"              loss {loss:,.2f}")
 
 # %% [markdown]
-# When the numbers are that large, so are the scores and the loss, and training starts far from a good solution. With a share of 1 / 32, the numbers hardly grow.
+# When the numbers are that large, so are the scores and the loss, and training starts far from a good solution. With a scale of 1 / 32, the numbers hardly grow.
 #
 # On an accelerator, the lesson uses a network with 32 blocks. `jax.eval_shape` computes its shapes without creating it (10).
 
@@ -517,7 +517,7 @@ with warnings.catch_warnings(record=True) as caught:
 print("\n".join({str(one.message) for one in caught if "JAX" in str(one.message)}) or "no warning")
 
 # %% [markdown]
-# The method `forkserver` is safe. It starts one clean process, which imports the modules that you list, and forks the workers from it. The workers receive the data set and the functions by pickle, so these must be defined in a module. A function of a notebook cannot be found there, so we use the course's own `numpy_collate`.
+# The method `forkserver` is safe. It starts one clean process, which imports the modules that you list, and forks the workers from it. The workers receive the data set and the functions by pickle, so these must be defined in a module. A worker cannot import a function that is defined in a notebook, so the next cell uses the course's own `numpy_collate`.
 
 # %%
 context = multiprocessing.get_context("forkserver")

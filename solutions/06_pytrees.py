@@ -69,7 +69,7 @@ def metres_walked(point):
 # ## The size of a model that does not exist
 # **Goal.** How much memory will the parameters of a model take? Compute this number for a model of arrays, and also for a model that is only described by its shapes and dtypes. One line is missing.
 #
-# **Signature.** `tree_bytes(tree)`. `tree` is any pytree. Its leaves are JAX or NumPy arrays, or objects of `jax.ShapeDtypeStruct`, which have a shape and a dtype but no numbers. Returns one number, the total bytes of all leaves.
+# **Signature.** `tree_bytes(tree)`. `tree` is any pytree. Its leaves are JAX or NumPy arrays, or `jax.ShapeDtypeStruct` objects, which have a shape and a dtype but no numbers. Returns one number, the total bytes of all leaves.
 #
 # **Example.** `{"w": (3, 4) of float32, "b": (4,) of bfloat16}` takes 12 · 4 + 4 · 2 = 56 bytes, as arrays and as shapes.
 #

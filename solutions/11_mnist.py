@@ -310,7 +310,7 @@ def batches(images, labels, size, order):
 # ## Metrics without waiting
 # **Goal.** Train on some batches and return the mean loss and the accuracy. Do not read any number in between, so that Python never waits for the device. You write by hand what `nnx.MultiMetric` does.
 #
-# **Signature.** `train_steps(step, state, batches)`. `step(state, xs, ys)` returns `(state, loss, logits)`, which are the new state, the **mean** loss `()` of this batch, and its logits `(B, k)`. `batches` is a list of one or more pairs `(xs, ys)`, whose sizes B may differ. Return `(state, {"loss": ..., "accuracy": ...})`. The state is that after the last batch. The loss is the mean over all **examples** of all batches. The accuracy is the share of examples whose largest logit is at the index of their label. Both are float32 of shape `()`.
+# **Signature.** `train_steps(step, state, batches)`. `step(state, xs, ys)` returns `(state, loss, logits)`, which are the new state, the **mean** loss `()` of this batch, and its logits `(B, k)`. `batches` is a list of one or more pairs `(xs, ys)`, whose sizes B may differ. Return `(state, {"loss": ..., "accuracy": ...})`. The state is that after the last batch. The loss is the mean over all **examples** of all batches. The accuracy is the fraction of examples whose largest logit is at the index of their label. Both are float32 of shape `()`.
 #
 # **Example.** `nearest` from the setup starts with the centres `[[0], [1]]`. The first batch is `xs = [[1], [0], [1]]`, `ys = [0, 0, 1]`, and the second is `xs = [[2]]`, `ys = [1]`. Three of four predictions are correct, so the accuracy is 0.75. The losses of the batches are about 0.65 and 0.07, and the mean over all four examples is about 0.50.
 #
@@ -601,9 +601,9 @@ def train_steps(step, state, batches):
 # ## Every test image, once
 # **Goal.** Training may drop the last batch, but an evaluation may not. Evaluate a compiled model on *all* images in batches of one size, so that it is not compiled again for the last images.
 #
-# **Signature.** `evaluate(predict, images, labels, size)`. `predict` takes **exactly `size`** images `(size, ...)` and returns logits `(size, k)`. `images` is `(n, ...)` and `labels` is `(n,)`, both NumPy arrays, with n ≥ 1. Return `{"loss": ..., "accuracy": ...}`, both float32 of shape `()`. Over the n examples, the loss is the mean cross entropy (`optax.softmax_cross_entropy_with_integer_labels`), and the accuracy is the share of examples whose largest logit (`jnp.argmax`) is at the index of their label.
+# **Signature.** `evaluate(predict, images, labels, size)`. `predict` takes **exactly `size`** images `(size, ...)` and returns logits `(size, k)`. `images` is `(n, ...)` and `labels` is `(n,)`, both NumPy arrays, with n ≥ 1. Return `{"loss": ..., "accuracy": ...}`, both float32 of shape `()`. Over the n examples, the loss is the mean cross entropy (`optax.softmax_cross_entropy_with_integer_labels`), and the accuracy is the fraction of examples whose largest logit (`jnp.argmax`) is at the index of their label.
 #
-# **Example.** For n = 5 and size 2, `predict` is called three times. In the last call, one of the two images is padding. If all logits are 0 and there are 10 classes, the loss is log 10. The largest logit is then at 0, the first index, so the accuracy is the share of labels that are 0.
+# **Example.** For n = 5 and size 2, `predict` is called three times. In the last call, one of the two images is padding. If all logits are 0 and there are 10 classes, the loss is log 10. The largest logit is then at 0, the first index, so the accuracy is the fraction of labels that are 0.
 #
 # **Judged.** The values for every n, including n smaller than `size`, and the shapes that `predict` receives. The results of `predict` for your padding must not affect the metrics, **even if they are NaN**. A NaN for a *real* image must make the loss NaN. **Not judged.** What you pad with.
 #
@@ -952,7 +952,7 @@ def evaluate(predict, images, labels, size):
 # **Signature.** `CNN(channels, blocks, *, rngs)` takes two integers and an `nnx.Rngs`, from which **all** weights are drawn. Called with images `(n, 8, 8, 1)`, it returns logits `(n, 10)`. Its layers are:
 #
 # - a 3 × 3 convolution with stride 2 from one channel to `channels`, then relu, with the result `(n, 4, 4, channels)`;
-# - `blocks` blocks, each with its own 3 × 3 convolution. A block returns its input **plus** the relu of the convolution of its input. Unlike in the lesson, the relu is not scaled by a share;
+# - `blocks` blocks, each with its own 3 × 3 convolution. A block returns its input **plus** the relu of the convolution of its input. Unlike in the lesson, the relu is not scaled;
 # - a `reshape` that flattens each image, and one linear layer to 10 numbers, without an activation.
 #
 # All layers have biases, and all convolutions have the default padding of `nnx.Conv`.
@@ -1132,7 +1132,7 @@ require(
 )
 
 # %% [markdown] why="mnist-cnn"
-# Each block adds to its input, so the gradient also flows through the additions to the first layer. This helps to train networks with many blocks. **Next:** set `blocks` to 30 and look at the first loss. How does the share in the lesson's block help?
+# Each block adds to its input, so the gradient also flows through the additions to the first layer. This helps to train networks with many blocks. **Next:** set `blocks` to 30 and look at the first loss. How does the scale in the lesson's block help?
 
 
 # %% wrong="mnist-cnn" because="No sum: every block replaces its input, and the gradient has no direct path to the first layers."
@@ -1149,7 +1149,7 @@ class CNN(nnx.Module):
         return self.last(x.reshape(len(images), -1))
 
 
-# %% wrong="mnist-cnn" because="Adds only a share of each relu, as in the lesson. The task requires all of it."
+# %% wrong="mnist-cnn" because="Scales each relu, as in the lesson. The task requires all of it."
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
         self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)

@@ -5,7 +5,7 @@ from style import EDGE, INK, MAPPED, PLAIN, QUIET, RESULT, SHARED, arrow, box, c
 
 axes = card(17, 8.6)
 words(axes, 0.6, 0.7, "A block adds to its input", size=13, align="left", bold=True)
-words(axes, 8.0, 0.72, "x + share * relu(conv(x))", size=11, align="left", code=True)
+words(axes, 8.0, 0.72, "x + scale * relu(conv(x))", size=11, align="left", code=True)
 axes.plot([0.6, 16.4], [1.2, 1.2], color=EDGE, linewidth=1)
 
 
