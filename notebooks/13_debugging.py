@@ -92,7 +92,7 @@ plots.show(
 )
 
 # %% [markdown]
-# The curve gives no warning. After this step all weights are NaN, so it is too late to look at them. The figure shows which tool to use for which symptom. The core uses five of them, and the others are in Deeper sections.
+# The curve gives no warning. After step 23 all weights are NaN, so it is too late to inspect them. The figure shows the tools for each symptom. The core uses five tools, and Deeper sections cover the others.
 #
 # ![A table of symptoms, tools and what each tool gives. Wrong values: for NaN or inf, jax.debug_nans and jax.debug_infs raise an error at the operation; for unknown values, jax.debug.print prints a line in each call, and jax.debug.breakpoint opens a prompt; for one bad example or index, checkify returns an error value with a message. Errors: jax.disable_jit runs code as plain Python; jax_traceback_filtering shortens a traceback; jax.checking_leaks raises an error where a tracer leaks. Slow calls: jax.explain_cache_misses shows what differs in the cache key; jax.log_compiles shows the time of each stage; jax.transfer_guard raises an error at a copy. Silent mistakes: jax.debug_key_reuse raises an error at the second use of a key; visualize_array_sharding draws the shards.](../images/debugging_tools.svg)
 
@@ -105,7 +105,7 @@ with jax.debug_nans(True):
     print_error(lambda: step(weights[first], xs, ys))
 
 # %% [markdown]
-# The operation is a logarithm. JAX also prints that it runs the function again, which is explained below. The traceback leads to the line, and these are its frames in our functions.
+# The operation is a logarithm. JAX also prints that it calls a "de-optimized version", which is explained below. These are the frames of the traceback in our functions.
 
 # %%
 with jax.debug_nans(True):
@@ -113,13 +113,13 @@ with jax.debug_nans(True):
 print("\n".join(frame for frame in frames if frame.startswith(("step", "loss", "predict"))))
 
 # %% [markdown]
-# JAX cannot check the single operations of a compiled program. It checks the **results** of a jitted function. If it finds a NaN, it runs the function again without `jit`, checks each operation and raises the error. The option slows everything down, because JAX waits for each result and examines it, so use it only while you debug. The environment variable `JAX_DEBUG_NANS=1` sets it for a whole run. `jax.debug_infs` does the same for infinities.
+# JAX cannot check the individual operations of a compiled program. It checks the **results** of a jitted function. If it finds a NaN, it prints the message above, runs the function again without `jit`, and checks each operation. The message appears twice because `jnp.log` is itself jitted. The option slows programs down and disables donation (03), so use it only while you debug. The environment variable `JAX_DEBUG_NANS=1` sets it for a whole run. `jax.debug_infs` does the same for infinities.
 
 # %% [markdown] predict="debug-masked"
 # `masked(x)` is `jnp.where(x > 0, jnp.log(x), 0.0)`. What happens in `jax.jit(masked)(-1.0)` under `jax.debug_nans(True)`?
 #
 # - [ ] an error in `log` | This is what happens without `jit`, where every operation is checked.
-# - [x] no error, the result is 0 | Right. The logarithm is NaN, but it is no result of the jitted function.
+# - [x] no error, the result is 0 | Right. The logarithm is NaN, but it is not a result of the jitted function.
 # - [ ] no error, the result is NaN | `where` selects 0 for a negative number.
 
 
@@ -134,7 +134,7 @@ with jax.debug_nans(True):
     print_error(lambda: jax.jit(jax.grad(masked))(0.0))
 
 # %% [markdown]
-# Without `jit` the same function is reported, although its result is fine. This is a false alarm, until the function is differentiated. Its gradient is NaN, as the last line shows. A second `where`, on the argument, prevents both (04).
+# Without `jit` the same call raises an error, although its result is correct. This is a false alarm, until the function is differentiated. Its gradient at 0 is NaN, from a `div`, because the derivative of `log` divides by `x`. A second `where`, on the argument, prevents both errors (04).
 
 # %% [markdown]
 # ## Which values? jax.debug.print
@@ -154,9 +154,9 @@ jax.effects_barrier()  # wait for the prints
 print_error(lambda: f"{jnp.ones(3):.3f}")
 
 # %% [markdown]
-# The last line shows that a format such as `{:.3f}` works for scalars only, as in Python.
+# The last line shows that a format such as `{:.3f}` accepts scalars only, also in `jax.debug.print`.
 #
-# A print in each step is too much for a long run. Put it into one branch of `jax.lax.cond`, and it prints only in steps with a problem.
+# In a long run, put the print into one branch of `jax.lax.cond`, so that it runs only in steps with a problem.
 
 
 # %%
@@ -175,10 +175,10 @@ for _ in range(30):
 jax.effects_barrier()
 
 # %% [markdown]
-# In 30 steps there is one line, from step 23. In later steps the quantities are NaN, and a comparison with NaN is False. Example 17 has a negative quantity, and its logarithm is NaN.
+# In 30 steps one line is printed, in step 23. In later steps the quantities are NaN, and a comparison with NaN is False. Example 17 has a negative quantity, and its logarithm is NaN.
 #
 # ## Return what you want to see
-# A print shows one moment. To see how a value develops, let the function return it, here with all 64 quantities of each step.
+# A print shows one moment. To see how a value develops, return it, here all 64 quantities of each step.
 
 
 # %%
@@ -200,11 +200,11 @@ plots.show(
 )
 
 # %% [markdown]
-# Example 17 approaches zero slowly and then crosses it. Near zero the derivative of the logarithm is huge, so the step is too long. The model is the cause, because nothing keeps its quantity positive.
+# Example 17 approaches zero slowly and then crosses it. Near zero the derivative of the logarithm is large, so the update is too large. The model is the cause, because nothing keeps its quantity positive.
 
 # %% [markdown]
 # ## Which example? checkify
-# The tools above print or raise while you watch. `checkify` is for programs that detect their own mistakes. `checkify.check(condition, message, ...)` is an assertion on traced values. `checkify.checkify(f)` transforms `f` into a function that returns an **[error value](../docs/glossary.md#error-value)** and the result, and this function can be compiled.
+# The tools above are for debugging sessions. `checkify` adds checks that can stay in a program. `checkify.check(condition, message, ...)` is an assertion on traced values. `checkify.checkify(f)` transforms `f` into a function that returns an **[error value](../docs/glossary.md#error-value)** and the result, and can be compiled.
 
 
 # %%
@@ -222,7 +222,7 @@ print_error(error.throw)
 print_error(lambda: jax.jit(predict_checked)(weights[first], xs[17]))
 
 # %% [markdown]
-# `error.get()` returns the message of the first failed check or `None`, and `error.throw()` raises it. The last error shows that a check cannot be compiled alone. `checkify` makes it a part of the result.
+# `error.get()` returns the message of the first failed check or `None`, and `error.throw()` raises it. Without one of these calls, a failed check goes unnoticed. As the last error shows, a check cannot be compiled without `checkify`.
 
 # %% [markdown] predict="debug-checkify-order"
 # Which of these names the failing example of the batch?
@@ -248,9 +248,9 @@ for function in (checkify_of_vmap, vmap_of_checkify):
 # | `checkify.div_checks` | a division by zero |
 # | `checkify.index_checks` | an index that is out of bounds |
 # | `checkify.float_checks` | NaN and division by zero |
-# | `checkify.automatic_checks`, `checkify.all_checks` | all of these without, or with, your own checks |
+# | `checkify.automatic_checks`, `checkify.all_checks` | all automatic checks, or these and your own |
 #
-# This helps most with indices that are out of bounds. JAX clamps the index of `table[i]`, so `table[7]` below is the last entry.
+# This helps most with out-of-bounds indices. JAX clamps the index of `table[i]`, so `table[7]` below silently returns the last entry.
 
 # %%
 table = jnp.array([0.1, 0.2, 0.4, -0.8])
@@ -261,10 +261,10 @@ for i in (0, 3, 7):
     print(f"table[{i}]: result {value:.2f}, error: {error.get()}")
 
 # %% [markdown]
-# Checks are additional operations on the device, but the program stays compiled. A good practice is to use the automatic checks in tests, and a few cheap checks of your own in production.
+# Checks are additional operations on the device, but the program stays compiled. Use the automatic checks in tests, and a few cheap checks of your own in production.
 #
 # ## Fix, and test the fix
-# `jax.nn.softplus(z)`, which is log(1 + exp(z)), is positive in float32 for `z` above about -80, so its logarithm is finite. The same training then runs under `debug_nans` without an error.
+# `jax.nn.softplus(z)`, which is log(1 + exp(z)), is positive in float32 for `z` above about -87, so its logarithm is finite. Training then runs under `debug_nans` without an error. The loss stays above the earlier 0.10, mostly because this model cannot reach the target of example 17.
 
 
 # %%
@@ -306,7 +306,7 @@ with jax.disable_jit():
     print("without jit:", first_large(x))
 
 # %% [markdown]
-# `vmap` and `grad` still use tracers under `disable_jit`, so an `if` under `vmap` fails as before (05). Programs also become much slower.
+# `vmap` and `grad` still use tracers under `disable_jit`, so an `if` under `vmap` still fails (05). Programs also become much slower.
 
 # %%
 fast = lambda: jax.lax.scan(fixed_step, jnp.ones(3), length=3)
@@ -322,15 +322,15 @@ print(f"3 steps: {compiled_ms:.1f} ms compiled, {python_ms:.0f} ms without jit")
 
 # %% [markdown]
 # ## Read a traceback
-# Errors in shapes and types appear while JAX traces, so their traceback contains the line of your code. Between your frames are many frames of JAX. The option `jax_traceback_filtering` controls whether they are shown.
+# Errors in shapes and types appear while JAX traces, so their traceback contains the line of your code. Between your frames are many frames of JAX. The option `jax_traceback_filtering` controls whether these are shown.
 #
 # | mode | frames of JAX |
 # |---|---|
 # | `quiet_remove_frames` | are removed |
 # | `remove_frames` | are removed, and the full traceback is shown first |
-# | `tracebackhide` | are hidden by IPython, in a notebook |
+# | `tracebackhide` | are hidden by IPython, for example in a notebook |
 # | `off` | are shown |
-# | `auto`, the default | are hidden in a notebook, and removed elsewhere |
+# | `auto`, the default | are hidden in IPython, and removed elsewhere |
 
 
 # %%
@@ -355,7 +355,7 @@ print("\n".join(frames))
 print_error(call_with_wrong_shape)
 
 # %% [markdown]
-# Read a traceback from its end. The last line is the message. It states the shapes that `layer` sees, without the axis that `vmap` hides. Above it, find the last line of your code, here in `layer`. The frames after it belong to `jax.numpy`. Set the mode to `off` if you suspect JAX itself and want to report a bug.
+# Read a traceback from its end. The last line is the message, with the sizes of the contracted axes, 5 of `w` and 4 of `x`. Above it, find the last line of your code, here in `layer`. The filter keeps the frames of `jax.numpy` after it. Set the mode to `off` to report a bug in JAX.
 
 # %% [markdown]
 # The core ends here. Continue with a Deeper section, the [summary](#Summary) or the exercises.
@@ -391,7 +391,7 @@ jax.effects_barrier()
 print(prompt.getvalue())
 
 # %% [markdown]
-# The prompt shows copies, so you cannot change a value of the program. The program waits until you continue.
+# The prompt shows copies, so you cannot change a value of the program. The program waits until you enter `c`.
 
 # %% [markdown]
 # ## Deeper: prints under grad, vmap and scan
@@ -435,7 +435,7 @@ jax.effects_barrier()
 # %% [markdown]
 # The infinite cotangent of the second entry becomes a NaN if it is multiplied by 0, as in a masked loss.
 #
-# JAX may reorder prints that do not depend on each other. `ordered=True` keeps their order, but raises an error if the program runs on several devices. `jax.debug.callback(function, x)` calls any Python function with the values, for example to fill a list or to write a log. It returns nothing to the program. Lesson 23 teaches callbacks that return values.
+# JAX may reorder prints that do not depend on each other. `ordered=True` keeps their order, but raises an error if the program runs on several devices. The jaxpr records the order as a different effect, as the last two lines below show. `jax.debug.callback(function, x)` calls any Python function with the values, for example to fill a list or to write a log. It returns nothing to the program. Lesson 23 covers callbacks that return values.
 
 # %%
 seen = []
@@ -477,6 +477,8 @@ for name, function in functions.items():
     print(f"{name:20s}{error.get()}")
 
 # %% [markdown]
+# The message for `dynamic_slice` names the start index, 2, although only the end of the slice is out of bounds.
+#
 # `checkify` of `grad` also checks the backward pass, as the line for `grad` shows. `grad` of `checkify` checks the forward pass only. No set of checks reports an infinity without a division, as the last line shows. For infinities write a check, such as `checkify.check(jnp.isfinite(y).all(), "...")`.
 
 
@@ -504,7 +506,7 @@ error, _ = jax.jit(checkify.checkify(rooted, errors=checkify.nan_checks))(jnp.ar
 print(error.get())
 
 # %% [markdown]
-# What do the checks cost? It depends on the program. A check reads each result again, which is little work beside a matrix product, but as much as a fused elementwise operation.
+# The cost of the checks depends on the program. A check reads each result again. This is little work compared with a matrix product, but it can take longer than a fused elementwise operation.
 
 # %%
 square = jnp.asarray(rng.normal(size=(500, 500)) / 20, jnp.float32)
@@ -515,11 +517,11 @@ for name, operation in (("matrix product", lambda x: jnp.tanh(square @ x)), ("el
     print(f"{name:15s}{plain_ms:6.1f} ms without checks,{checked_ms:6.1f} ms with checks")
 
 # %% [markdown]
-# `checkify.check_error(error)` turns an error value back into a check, so that a library can handle errors inside. `checkify.debug_check` is a check that does nothing unless it is transformed, so the function can be compiled without `checkify`. `error.throw()` raises `checkify.JaxRuntimeError`, a `ValueError`, which is not the class `jax.errors.JaxRuntimeError`. In JAX 0.10.2 the messages contain no source lines. The traceback of `throw` names the line.
+# `checkify.check_error(error)` turns an error value back into a check, so that a library can use `checkify` internally. `checkify.debug_check` is a check that does nothing unless it is transformed, so the function can be compiled without `checkify`. `error.throw()` raises `checkify.JaxRuntimeError`, a `ValueError`, which is not the class `jax.errors.JaxRuntimeError`. In JAX 0.10.2 the messages contain no source lines. The traceback of `error.throw()` contains the line of the check.
 
 # %% [markdown]
 # ## Deeper: bisect the steps and inspect the operations
-# If a run stores its weights now and then, you need not repeat it all. Once the loss is NaN, it stays NaN, so a binary search finds the first bad step with few evaluations.
+# If a run stores checkpoints of its weights, you need not repeat the whole run. Once the loss is NaN, it stays NaN, so a binary search finds the first bad step with few evaluations.
 
 # %%
 import bisect
@@ -535,7 +537,7 @@ def is_bad(index):
 print("first bad step:", bisect.bisect_left(range(30), True, key=is_bad), " evaluated:", evaluated)
 
 # %% [markdown]
-# Return intermediates with `has_aux=True` (04), or with `nnx.capture` from a module (10). A function that you cannot edit can be evaluated from its jaxpr, one equation at a time.
+# Return intermediates with `has_aux=True` (04), or with `nnx.capture` from a module (10). If you cannot edit a function, evaluate its jaxpr, one equation at a time.
 
 
 # %%
@@ -576,7 +578,7 @@ with jax.transfer_guard("disallow"):
         print_error(use, length=72)
 
 # %% [markdown]
-# Even `x + 1` copies its constant to the device when it is not compiled. Wrap the training loop in a guard after the first step, and it shows which line copies. `jax.transfer_guard_host_to_device`, `..._device_to_host` and `..._device_to_device` control one direction each. On a CPU the guard never reports copies from device to host, because there the host can read the device's memory.
+# Even `x + 1` copies its constant to the device when it is not compiled. Wrap the training loop in a guard after the first step. The traceback of its error shows which line copies. `jax.transfer_guard_host_to_device`, `..._device_to_host` and `..._device_to_device` control one direction each. On a CPU the guard never reports copies from device to host, because there the host can read the device's memory.
 
 # %% [markdown]
 # ## Deeper: leaked tracers and reused keys
@@ -598,7 +600,7 @@ with jax.debug_key_reuse(True):
 
 # %% [markdown]
 # ## Deeper: where the shards are
-# *Read this section after lesson 16.* `jax.debug.visualize_array_sharding(x)` draws which device stores which part of an array with one or two axes. `jax.debug.inspect_array_sharding` shows the sharding of a value inside a compiled function, which the compiler has chosen.
+# *Read this section after lesson 16.* `jax.debug.visualize_array_sharding(x)` draws which device stores which part of an array with one or two axes. `jax.debug.inspect_array_sharding` shows the sharding that the compiler has chosen for a value inside a compiled function.
 
 # %%
 from jax.sharding import NamedSharding
@@ -637,7 +639,7 @@ plots.show_shardings({"x": placed, "x.T @ x": product(placed)}, "The argument an
 # | one long "XLA compilation" | a large program | `scan` over layers, fewer unrolled iterations |
 # | the same at every start of the process | nothing is stored on disk | the persistent compilation cache (14) |
 #
-# **A function that is created again.** The cache of `jit` contains function objects. A lambda or an inner function is a new object in each call.
+# **A function that is created again.** The function object is part of the cache key of `jit`. A lambda or an inner function is a new object in each call.
 
 
 # %%
@@ -695,7 +697,7 @@ print("without jit:", count_compilations(one_by_one, arrays), "compilations")
 print("with jit:   ", count_compilations(jax.jit(one_by_one), arrays), "compilation")
 
 # %% [markdown]
-# **Too many operations.** A jaxpr knows the source line of each equation, so you can count which line creates most of them. `jax_dump_ir_to` names a folder to which JAX writes the programs that it compiles. `jax_dump_ir_modes` chooses what to write, for example `jaxpr`, `stablehlo`, or `eqn_count_pprof`, a profile of equations for each line, which the program `pprof` displays.
+# **Too many operations.** A jaxpr records the source line of each equation, so you can count which line creates most of them. `jax_dump_ir_to` names a folder to which JAX writes the programs that it compiles. `jax_dump_ir_modes` chooses what to write, for example `jaxpr`, `stablehlo`, or `eqn_count_pprof`, a profile of equations for each line, which the program `pprof` displays.
 
 # %%
 import pathlib
@@ -719,7 +721,7 @@ with tempfile.TemporaryDirectory() as folder:
 print("lines with tanh:", listed.count(" tanh "), " with cos:", listed.count(" cos "))
 
 # %% [markdown]
-# Sixty layers are sixty copies. A `scan` over stacked weights has one (08). Lesson 02 measures how the compile time grows with the number of operations.
+# Sixty layers give sixty copies of the operations. A `scan` over stacked weights contains one copy (08). Lesson 02 measures how the compile time grows with the number of operations.
 #
 # ## Deeper: options that turn silent choices into errors
 # These options are useful in tests. Each is also an environment variable, such as `JAX_NUMPY_RANK_PROMOTION=raise`.
@@ -738,10 +740,10 @@ for name, (option, use) in strict.items():
         print_error(use, length=90)
 
 # %% [markdown]
-# The first reports arrays of different rank that are broadcast. The second reports dtypes that are converted to a common one.
+# `numpy_rank_promotion` reports arrays of different rank that are broadcast, and `numpy_dtype_promotion` reports dtypes that are converted to a common one. `no_tracing` reports each new trace, and `no_execution` each program that would run.
 #
 # ## Deeper: the errors of jax.errors
-# The first six are covered in lesson 02, the others below.
+# Lesson 02 covers the first six errors. `KeyReuseError` is shown above, and the cells below show others.
 #
 # | error | cause | fix |
 # |---|---|---|
@@ -755,7 +757,7 @@ for name, (option, use) in strict.items():
 # | `JaxRuntimeError` | the program failed while it ran, for example without memory | smaller arrays; read the message |
 # | `InconclusiveDimensionOperation` | a comparison with a symbolic size (24) | a constraint |
 # | `JaxprTypeError` | a jaxpr that was built by hand is inconsistent | build it by tracing |
-# | `JAXTypeError`, `JAXIndexError` | base classes of seven of the others | catch them to catch these |
+# | `JAXTypeError`, `JAXIndexError` | base classes of seven of the errors above | catch a base class to catch all its errors |
 
 # %%
 from jax import export
