@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 15 · Memory and precision
 #
-# *The core takes 30 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/15_memory_and_precision/15_memory_and_precision.ipynb).* After the core you can measure what the backward pass stores, recompute a part of it instead, and train with 16-bit numbers without losing small gradients and updates.
+# *The core takes 30 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/15_memory_and_precision/15_memory_and_precision.ipynb).* After the core you can measure what is stored for the backward pass, recompute a part of it instead, and train with 16-bit numbers without losing small gradients and updates.
 #
 # **Prerequisites.** Gradients (lesson 04), pytrees (06), `scan` (08), training (09) and `memory_analysis` (14). Answer these questions from memory.
 #
@@ -9,7 +9,7 @@
 #
 # <details><summary>Answer</summary>
 #
-# In the reverse order. First the forward pass computes all values. Then the backward pass goes from the result to the inputs, and uses values of the forward pass.
+# In the reverse order. First the forward pass computes all values. Then the backward pass goes from the result to the inputs and uses values of the forward pass.
 # </details>
 #
 # 2. From 14: What is the difference between the argument bytes and the temporary bytes of a compiled function?
@@ -39,7 +39,7 @@ from grader.learning.inspection import print_error, print_residuals
 
 # %% [markdown]
 # ## Why does training need so much more memory?
-# A model often fits on a device as long as it only predicts. With the same batch, training runs out of memory. We measure both with a network of 16 equal layers, written as a `scan` over stacked weights.
+# A model that fits on a device for prediction often runs out of memory in training with the same batch size. We measure both with a `scan` over the stacked weights of 16 layers.
 
 
 # %%
@@ -77,17 +77,17 @@ print(f"gradient {temporary_mb(jax.grad(network_loss), params, x):5.1f} MB")
 print(f"parameters {sum(leaf.nbytes for leaf in jax.tree.leaves(params)) / 1e6:.1f} MB")
 
 # %% [markdown]
-# For a prediction, the result of a layer can be discarded as soon as the next layer is computed. The gradient needs it later. **What does the backward pass store, and can it be reduced?**
+# For a prediction, the result of a layer can be discarded as soon as the next layer is computed. For the gradient, the backward pass needs it later. **What is stored, and can it be reduced?**
 #
 # ## Residuals
-# The backward pass of `sin(a)` multiplies by `cos(a)`, and that of `x @ w` by `x` and by `w`. The values that it needs are stored during the forward pass. They are called [residuals](../docs/glossary.md#residual). `jax.ad_checkpoint.print_saved_residuals` lists them. Our helper `print_residuals` calls it and leaves out the paths of files.
+# The backward pass of `sin(a)` multiplies by `cos(a)`, and that of `x @ w` by `x` and by `w`. Such values are stored during the forward pass and are called [residuals](../docs/glossary.md#residual). `jax.ad_checkpoint.print_saved_residuals` lists them. Our helper `print_residuals` calls it and omits file paths.
 
 # %%
 one = jax.tree.map(lambda leaf: leaf[0], params)  # the weights of one layer
 print_residuals(layer, one, x)
 
 # %% [markdown]
-# The arguments are in the list too, but they are in memory anyway. The other three arrays are computed in this layer. `tanh` stores its result and an array for its derivative, both with 256 columns. `sin` stores its cosine.
+# The arguments are listed too, but they are in memory anyway. The layer computes the other three arrays. `tanh` stores its result and an array for its derivative (`sub`), both with 256 columns. `sin` stores its cosine.
 #
 # `jax.vjp` returns the result and a function for the backward pass. This function is a pytree, and its leaves are the residuals. So you can add up their bytes.
 
@@ -105,10 +105,10 @@ print(
 print(f"16 layers {residual_mb(network_loss, params, x):.2f} MB")
 
 # %% [markdown]
-# The residuals of a `scan` are stacked, with an entry for each iteration. They explain the temporary memory of the gradient.
+# A `scan` stacks the residuals of all iterations. They account for most of the temporary memory of the gradient.
 #
 # ## Recompute instead of storing
-# `jax.checkpoint(f)` returns a function with the same results and the same gradients as `f`. Its backward pass stores only the **arguments** of `f`, and computes `f` again to get the other residuals. This is called *rematerialization*, and `jax.remat` is another name for `jax.checkpoint`.
+# `jax.checkpoint(f)` returns a function with the same results and the same gradients as `f`. Its forward pass stores only the **arguments** of `f`, and its backward pass computes `f` again to get the other residuals. This is called *rematerialization*, and `jax.remat` is an alias of `jax.checkpoint`.
 
 # %%
 print_residuals(jax.checkpoint(layer), one, x)
@@ -119,13 +119,13 @@ for name, function in {"stored": layer, "recomputed": jax.checkpoint(layer)}.ite
     print(f"{name:10s} {text.count('dot_general')} products, {text.count('= tanh')} tanh in the gradient")
 
 # %% [markdown]
-# The gradient contains the products of the forward pass twice. Less memory is needed, and more time.
+# With `jax.checkpoint`, both forward products are computed twice. The gradient needs less memory and more time.
 
 # %% [markdown] predict="memory-where"
 # Where should `jax.checkpoint` be applied to save the most temporary memory in the gradient of our 16 layers?
 #
 # - [ ] to the whole loss, `jax.checkpoint(network_loss)` | Then the backward pass first recomputes the whole forward pass, and stores the residuals of all 16 layers while it does.
-# - [x] to each layer, in the body of the `scan` | Right. Between the passes only the inputs of the layers are stored, and the residuals of one layer at a time exist.
+# - [x] to each layer, in the body of the `scan` | Right. Only the inputs of the layers are stored between the passes, and only one layer at a time has its residuals in memory.
 # - [ ] to the last operation, the mean | Its residual is one array. The 16 layers before it still store all of theirs.
 
 # %%
@@ -139,7 +139,7 @@ for name, function in candidates.items():
     print(f"{name:14s} {temporary_mb(jax.grad(function), params, x):5.1f} MB")
 
 # %% [markdown]
-# A checkpoint around everything recomputes, but saves nothing. **Apply it to a part of the program whose input is small and whose residuals are large**, such as a layer.
+# A checkpoint around the whole loss adds work and saves no memory. **Apply it to a part of the program whose input is small and whose residuals are large**, such as a layer.
 #
 # ![Two timelines of a network with four layers. Above: every layer stores its residuals in the forward pass, so memory grows until the backward pass begins, and then shrinks. Below: with jax.checkpoint each layer stores only its input. In the backward pass each layer is first recomputed, which stores the residuals of this layer alone.](../images/memory_remat.svg)
 #
@@ -161,7 +161,7 @@ plots.show(f"Temporary memory of the gradient for 4 to 64 layers, as two straigh
 
 # %% [markdown]
 # ## Policies: store some results
-# A **policy** selects results that may be stored. The policy `dots_saveable` stores the results of products, which are expensive to recompute, and recomputes the elementwise operations, which are cheap. You can also name values in the model with `checkpoint_name`, and select them by name. A name alone changes nothing.
+# The argument `policy` selects results that may be stored. The **policy** `dots_saveable` stores the results of products, which are expensive to recompute, and recomputes the elementwise operations, which are cheap. You can also name values in the model with `checkpoint_name` and select them. A name alone changes nothing.
 
 
 # %%
@@ -174,7 +174,7 @@ policies = jax.checkpoint_policies
 print_residuals(jax.checkpoint(named_layer, policy=policies.save_only_these_names("down")), one, x)
 
 # %% [markdown] predict="memory-policies"
-# The results of the products have 256 and 64 columns. How many bytes of residuals does `dots_saveable` store in addition to the arguments, in comparison with no checkpoint (256 + 256 + 64 columns)?
+# The results of the products have 256 and 64 columns. Without a checkpoint, 256 + 256 + 64 columns are stored in addition to the arguments. How many bytes does `dots_saveable` store instead?
 #
 # - [ ] none | That is `nothing_saveable`, which is what `jax.checkpoint` does without a policy.
 # - [x] about half | Right. It stores 256 + 64 columns. `tanh`, its derivative and the cosine are recomputed from them.
@@ -193,7 +193,7 @@ for name, function in choices.items():
     print(f"{name:17s} {1e6 * residual_mb(function, one, x) - arguments:9,.0f} bytes in addition to the arguments")
 
 # %% [markdown]
-# In the loop over 16 layers, each choice is a point between two extremes. XLA counts the operations of a loop's body once, so the next cell shows the operations of one layer, forward and backward.
+# In the loop over 16 layers, each choice is a point between two extremes. XLA counts the body of a loop once, so the next cell shows the operations of one layer, forward and backward.
 
 
 # %%
@@ -213,7 +213,7 @@ points = "; ".join(f"{name}: {work:.0f} million and {memory:.1f} MB" for name, (
 plots.show(f"Temporary memory of the gradient against the operations for each layer. {points}.")
 
 # %% [markdown]
-# Less memory costs more operations. A full recomputation adds one forward pass, about a third of the work. Which choice is best depends on the model and the device, so measure your own. For transformers, `dots_with_no_batch_dims_saveable` is a usual policy. It stores the products with weight matrices, which have no batch dimensions, and recomputes all others.
+# Less memory usually costs more operations. A full recomputation adds one forward pass, about a third more work. Storing only `"down"` costs as much as storing only `"up"`, and needs less memory. The best choice depends on the model and the device. For transformers, `dots_with_no_batch_dims_saveable` is a common policy. It stores the products with weight matrices, which have no batch dimensions, and recomputes everything else.
 #
 # ## Fewer bits for each number
 # The other way to save memory is a smaller dtype. A 16-bit dtype halves the memory of parameters and activations, and accelerators also multiply 16-bit numbers much faster.
@@ -241,7 +241,7 @@ for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):
     print(f"{info.dtype!s:9s} largest {largest:7.1e}  smallest {smallest:7.1e}  the next after 1 is 1 + {gap:.1e}")
 
 # %% [markdown]
-# bfloat16 has the range of float32, and float16 has more digits. Each needs its own care. We train a small network on a curve, in three ways.
+# bfloat16 has the range of float32, and float16 has more digits. Each causes a different problem in training. We fit a small network to a curve in three ways.
 
 
 # %%
@@ -264,7 +264,7 @@ targets = jnp.sin(3 * inputs)
 # We keep all weights in bfloat16 and subtract `0.001 * gradient` at each step. The entries of `w1` are about 1 and their gradients below 0.2. What happens to these entries?
 #
 # - [ ] they move as in float32, but less precisely | The update is below 0.0002. The next bfloat16 after 1 is 1.0078.
-# - [x] most of them never change | Right. An update of less than half the distance to the next number is rounded away, in each step again.
+# - [x] most of them never change | Right. An update of less than half the distance to the next number is rounded away in every step.
 # - [ ] they become NaN | bfloat16 has the range of float32, so nothing overflows here.
 
 
@@ -307,7 +307,7 @@ ends = ", ".join(f"{name} {losses[-1]:.4f}" for name, losses in curves.items())
 plots.show(f"The loss over 2,000 steps. It ends at: {ends}. With master weights it follows the curve of float32.")
 
 # %% [markdown]
-# With master weights, the loss follows that of float32. The master weights need memory, but activations are usually larger, and these are all in bfloat16. Three things stay in float32 in practice: the master weights, the state of the optimizer, and long sums, such as the mean of the loss.
+# With master weights, the loss follows that of float32. The master weights need memory, but the activations usually need more, and they are in bfloat16. Three things stay in float32 in practice: the master weights, the state of the optimizer, and long sums, such as the mean of the loss.
 #
 # ## Small gradients in float16
 # float16 has a different weakness. Its smallest positive number is 6e-8, and gradients are often smaller. Our loss is a mean over 256 examples. Suppose that it is also weighted by 1e-5, as one of several terms.
@@ -356,13 +356,13 @@ plots.show(
 )
 
 # %% [markdown]
-# Without a scale, more gradients became 0 than the histogram shows, because values in the middle of the backward pass are smaller still. If the scale is too large, gradients overflow to infinity. So a *dynamic* loss scale starts large. A step with a gradient that is not finite is skipped, and the scale is halved. After many steps without overflow, it is doubled. An exercise implements the halving. bfloat16 needs no loss scale, because it has the range of float32.
+# Without a scale, more gradients became 0 than the histogram shows, because intermediate values of the backward pass are even smaller. If the scale is too large, gradients overflow to infinity. So a *dynamic* loss scale starts large. A step with a non-finite gradient is skipped, and the scale is halved. After many steps without overflow, the scale is doubled. An exercise implements the halving. bfloat16 needs no loss scale, because it has the range of float32.
 #
 # The core ends here. Continue with a Deeper section or the [summary](#Summary).
 
 # %% [markdown]
 # ## Deeper: segments
-# With a checkpoint for each layer, memory still grows with the number of layers, as their inputs are stored. To store less, checkpoint a **segment** of several layers. The backward pass then recomputes the layers of one segment together. A `scan` in a `scan` does this.
+# With a checkpoint for each layer, memory still grows with the number of layers, because the input of each layer is stored. To store less, checkpoint a **segment** of several layers. The backward pass then recomputes the layers of one segment together. We write this as a `scan` in a `scan`.
 
 
 # %%
@@ -403,7 +403,7 @@ plots.show(
 )
 
 # %% [markdown]
-# Long segments store few inputs but many residuals while a segment is recomputed. Short ones do the reverse. The best length is between them. If a segment stores as much for each layer as an input has, the best length for n layers is √n. If the layers are checkpointed as well, a segment needs less memory, and each layer is computed three times. Segments can also be nested recursively. Then the memory grows with the logarithm of n, and so does the number of times that a layer is computed. The gradients are the same in all cases.
+# Long segments store few inputs but many residuals while a segment is recomputed. Short segments do the reverse. For n layers in segments of s, n/s inputs are stored between the passes. If the residuals of a layer are r times as large as its input, recomputing a segment needs the memory of r·s inputs. The sum is smallest near s = √(n/r). Here r is 10. If the layers are checkpointed as well, r is 1, but each layer is computed three times. Segments can also be nested recursively. Then the memory grows with the logarithm of n, and so does the number of times that a layer is computed. The gradients stay the same, as the next cell shows for one length.
 
 # %%
 gradients = jax.jit(jax.grad(network_loss))(deep, x)
@@ -415,7 +415,7 @@ print(
 
 # %% [markdown]
 # ## Deeper: offload to host memory
-# A residual can also wait in the memory of the host, which is much larger. A device lists the kinds of memory that it can use. `"pinned_host"` is host memory that an accelerator can access directly. Every sharding has a [memory kind](../docs/glossary.md#memory-kind), and `device_put` copies between them.
+# Instead of being recomputed, a residual can be moved to host memory, which is much larger, until the backward pass needs it. The method `addressable_memories` lists the kinds of memory that a device can use. `"pinned_host"` is host memory that an accelerator can access directly. Every sharding has a [memory kind](../docs/glossary.md#memory-kind), and `device_put` copies arrays from one kind to another.
 
 # %%
 device = jax.devices()[0]
@@ -431,7 +431,7 @@ else:
     print("This backend has no separate host memory, so the cells of this section do nothing.")
 
 # %% [markdown]
-# A policy offloads named values. Here the input of each layer is moved to the host in the forward pass, and fetched again in the backward pass. All other residuals are recomputed.
+# The policy below offloads named values. The input of each layer is moved to the host in the forward pass and fetched again in the backward pass. All other residuals are recomputed.
 
 # %%
 offload = policies.save_and_offload_only_these_names(
@@ -448,9 +448,9 @@ if can_offload:
         print(f"{leaf.nbytes / 1e6:5.2f} MB in {leaf.sharding.memory_kind}")
 
 # %% [markdown]
-# `f32<host>` is the type of an array in host memory. The device keeps the weights and the last result. On a CPU, both kinds are the same physical memory, so the placement can be tested there, but nothing is saved. On a GPU or TPU, the stacked inputs leave the memory of the device. The JAX documentation [reports](https://docs.jax.dev/en/latest/201/memory-spaces.html) 6.5 MB instead of 17.25 MB of temporary memory for ten layers on a TPU. The price is two copies for each layer. Offload only if the copies fit beside the computation, and measure it (14).
+# `f32<host>` is the type of an array in host memory. The weights and the last result stay on the device. On a CPU, both kinds are the same physical memory, so the placement can be tested there, but nothing is saved. On a GPU or TPU, the stacked inputs leave the memory of the device. The JAX documentation [reports](https://docs.jax.dev/en/latest/201/memory-spaces.html) 6.5 MB instead of 17.25 MB of temporary memory for ten layers on a TPU. The price is two copies for each layer. Offload only if these copies can overlap with the computation, and measure the time of a step (14).
 #
-# Parameters and the state of an optimizer can wait in host memory as well, because they are idle for most of a step. Place them there with `device_put`, and fetch them inside the jitted step. With `out_shardings`, the new state is returned to the host.
+# Parameters and the state of an optimizer can be kept in host memory as well, because they are not used for most of a step. Place them there with `device_put`, and fetch them inside the jitted step. With `out_shardings`, the new state is returned in host memory.
 
 # %%
 if can_offload:
@@ -468,7 +468,7 @@ if can_offload:
 
 # %% [markdown]
 # ## Deeper: what the compiler does
-# XLA merges equal computations. It could recognise that the recomputed values equal those of the forward pass, and store them after all. `jax.checkpoint` inserts an optimization barrier to prevent this. Inside a `scan` the two computations are in different loops, so no barrier is needed, and `prevent_cse=False` leaves it out, which can make the program faster.
+# XLA merges equal computations (*common subexpression elimination*, CSE). It could recognise that the recomputed values equal those of the forward pass, and store them after all. `jax.checkpoint` inserts an optimization barrier to prevent this. If the checkpoint is in the body of a `scan`, the two computations are in different loops, so no barrier is needed. `prevent_cse=False` omits it, which can make the program faster.
 
 
 # %%
@@ -483,7 +483,7 @@ for name, options in {"default": {}, "prevent_cse=False": {"prevent_cse": False}
     print(f"{name:17s} {barriers} barrier, {products:.1f} products in the compiled program")
 
 # %% [markdown]
-# The first program has a barrier, and the second one does not. Yet on a CPU, XLA computed 5 products in both, as without a checkpoint, although the jaxpr contains 7. So outside of loops the compiler often decides by itself what to recompute, and `jax.checkpoint` is most useful in the body of a `scan`. Judge a checkpoint by the residuals or, in a loop, by the temporary memory. XLA for GPUs and TPUs also has its own rematerialization pass, which recomputes if a program does not fit. `jax.config.update("jax_compiler_enable_remat_pass", False)` disables it. Versions of JAX after 0.10.2 also have `jax.custom_remat`, with which the author of a function decides what is stored and how the rest is recomputed.
+# Only the first program has a barrier. Yet on a CPU, XLA computed 5 products in both programs, as without a checkpoint, although the jaxpr contains 7. So outside of loops the compiler often decides what to recompute, and `jax.checkpoint` is most useful in the body of a `scan`. Judge a checkpoint by the residuals or, in a loop, by the temporary memory. XLA for GPUs and TPUs also has its own rematerialization pass, which recomputes values if a program does not fit in memory. `jax.config.update("jax_compiler_enable_remat_pass", False)` disables it. Versions of JAX after 0.10.2 also have `jax.custom_remat`, with which the author of a function decides what is stored and how the rest is recomputed.
 #
 # ## Deeper: the precision of products
 # The dtype of an array determines how it is stored. A product of float32 arrays may still be computed with fewer bits. By default, TPUs round its factors to bfloat16, and recent NVIDIA GPUs to TF32. CPUs use all bits. The argument `precision`, or `jax.default_matmul_precision` for a whole block, controls this.
@@ -507,7 +507,7 @@ for algorithm in ("F32_F32_F32", "BF16_BF16_F32", "BF16_BF16_F32_X3", "TF32_TF32
         print(f"{algorithm:17s} {problem}")
 
 # %% [markdown]
-# `"default"`, `"high"` and `"highest"` name a level. The other names are *algorithms*, which state the dtype of both factors and of the sum. A backend rejects an algorithm that it cannot run. On a CPU, all of them that work use all bits. `jax.lax.reduce_precision` rounds to any number of bits on every device, so we can see what an accelerator would compute.
+# `"default"`, `"high"` and `"highest"` name a level. The other names are *algorithms*, which state the dtype of both factors and of the sum. A backend rejects an algorithm that it cannot run. On a CPU, every supported algorithm used all bits. `jax.lax.reduce_precision` rounds to any number of bits on every device, so we can see what an accelerator would compute.
 
 
 # %%
@@ -531,7 +531,7 @@ gradient = jax.make_jaxpr(jax.grad(lambda a: jnp.sum(jnp.dot(a, a, precision="BF
 print(str(gradient).count("precision=BF16_BF16_F32"), "of", str(gradient).count("dot_general"), "products")
 
 # %% [markdown]
-# If a result looks wrong on an accelerator, run it once under `jax.default_matmul_precision("highest")`. If the problem disappears, the cause was rounding. The setting is part of the key of the `jit` cache, so a function is compiled again when it changes. It also accepts the names of algorithms.
+# If a result looks wrong on an accelerator, run it once under `jax.default_matmul_precision("highest")`. If the problem disappears, the cause was rounding. The setting is part of the key of the `jit` cache, so a function is compiled again when it changes. The setting also accepts the names of algorithms.
 #
 # `preferred_element_type` is the dtype of the *result*. Use it to get a float32 sum of bfloat16 products.
 
@@ -542,7 +542,7 @@ print(f"result in float32:  {error_of(jnp.dot(half, half, preferred_element_type
 
 # %% [markdown]
 # ## Deeper: stochastic rounding
-# Rounding to the nearest number loses every small update. *Stochastic rounding* rounds up or down at random, with a probability proportional to the distance, so that the average is right. A bfloat16 has the upper 16 bits of a float32. Add random lower bits, and cut them off.
+# Rounding to the nearest number discards every update below half the distance to the next number. *Stochastic rounding* rounds up or down at random. A number that is a quarter of the way to the next bfloat16 is rounded up with probability 1/4, so the mean is correct. A bfloat16 consists of the upper 16 bits of a float32. So add a random 16-bit integer to the bits of the float32, and discard the lower 16 bits of the sum.
 
 
 # %%
@@ -585,10 +585,10 @@ plots.show(
 )
 
 # %% [markdown]
-# Rounding to the nearest leaves the total at 1. Stochastic rounding follows the exact total, with noise. So it can replace float32 master weights, where memory for them is missing. The function above has no special case for infinity and NaN.
+# Rounding to the nearest leaves the total at 1. Stochastic rounding follows the exact total, with noise. So it can replace float32 master weights if there is not enough memory for them. The function above has no special case for infinity and NaN.
 #
 # ## Deeper: 8-bit floats
-# Two formats with 8 bits are common. `float8_e4m3fn` has more precision and is used for activations and weights, `float8_e5m2` has more range and is used for gradients.
+# Two formats with 8 bits are common. `float8_e4m3fn` has more precision and is used for activations and weights. `float8_e5m2` has more range and is used for gradients.
 
 # %%
 for dtype in (jnp.float8_e4m3fn, jnp.float8_e5m2):
@@ -601,7 +601,7 @@ print_error(lambda: small + jnp.ones(256))
 print("product:", jnp.dot(small, small, preferred_element_type=jnp.float32).dtype)
 
 # %% [markdown]
-# `e4m3fn` has no infinity, and a number that is too large becomes NaN. JAX promotes 8-bit floats to no other dtype implicitly. Because the range is so small, each *array* has its own scale, chosen such that its largest entry is near the largest number of the format.
+# `e4m3fn` has no infinity, and a number that is too large becomes NaN. JAX does not promote 8-bit floats to other dtypes implicitly. Because the range is so small, each *array* has its own scale, which is chosen such that its largest entry is near the largest number of the format.
 
 
 # %%
@@ -614,13 +614,14 @@ def to_fp8(x):
 tiny = 1e-4 * normal
 scaled, scale = to_fp8(tiny)
 product = scale**2 * jnp.dot(scaled, scaled, preferred_element_type=jnp.float32)
-unscaled = jnp.dot(*2 * [tiny.astype(jnp.float8_e4m3fn)], preferred_element_type=jnp.float32)
+direct = tiny.astype(jnp.float8_e4m3fn)  # without a scale
+unscaled = jnp.dot(direct, direct, preferred_element_type=jnp.float32)
 wanted = tiny @ tiny
 for name, found in {"with a scale": product, "without": unscaled}.items():
     print(f"{name:13s} relative error {float(jnp.linalg.norm(found - wanted) / jnp.linalg.norm(wanted)):.3f}")
 
 # %% [markdown]
-# According to their data sheets, recent GPUs multiply such numbers about twice as fast as bfloat16. A CPU cannot show this.
+# According to their data sheets, recent GPUs multiply 8-bit floats about twice as fast as bfloat16. A CPU cannot show this.
 #
 # ## Deeper: mixed precision in libraries
 # Flax NNX has two dtypes for each layer. `param_dtype` is the dtype of the stored parameters, and `dtype` that of the computation.
@@ -632,7 +633,7 @@ dense = nnx.Linear(64, 64, dtype=jnp.bfloat16, param_dtype=jnp.float32, rngs=nnx
 print("kernel", dense.kernel.dtype, "  result", dense(x).dtype)
 
 # %% [markdown]
-# Optax computes with the dtype of the gradients and parameters that it receives. Some optimizers have an option for their state, such as `mu_dtype` of `optax.adam`.
+# Optax computes with the dtype of the gradients and parameters that it receives. Some optimizers have an option for the dtype of their state, such as `mu_dtype` of `optax.adam`.
 
 # %%
 for options in ({}, {"mu_dtype": jnp.bfloat16}):
@@ -651,7 +652,7 @@ print("update", updates, " not finite so far:", counts.total_notfinite)
 # After five such updates in a row, it applies the next one anyway. In NNX, `nnx.remat` is `jax.checkpoint` for modules.
 #
 # ## Deeper: the memory of a GPU
-# On a GPU, JAX reserves 75% of the memory when it is first used. `memory_stats()` of a device shows how much of it is in use. On a CPU it returns `None`.
+# On a GPU, JAX reserves 75% of the memory at its first operation. `memory_stats()` of a device shows how much of this memory is in use. On a CPU it returns `None`.
 
 # %%
 statistics = jax.devices()[0].memory_stats()
@@ -662,13 +663,13 @@ print(
 )
 
 # %% [markdown]
-# Three environment variables change the allocation. Set them before JAX is first used.
+# Three environment variables change this. Set them before the first operation.
 #
 # | variable | effect |
 # |---|---|
 # | `XLA_CLIENT_MEM_FRACTION=.50` | reserves 50% instead of 75% |
-# | `XLA_PYTHON_CLIENT_PREALLOCATE=false` | allocates memory when it is needed, which can fragment it |
-# | `XLA_PYTHON_CLIENT_ALLOCATOR=platform` | also frees memory, but is slow; for debugging |
+# | `XLA_PYTHON_CLIENT_PREALLOCATE=false` | allocates memory when it is needed, which can cause fragmentation |
+# | `XLA_PYTHON_CLIENT_ALLOCATOR=platform` | allocates on demand and frees unused memory, but is slow; for debugging |
 #
 # If a program runs out of memory, first look for a second process on the same GPU. Then compare `memory_analysis` of the step with the memory of the device. The usual remedies, in this order: donate the arguments (03), checkpoint the layers, use bfloat16 for activations, accumulate gradients over smaller batches (09), and shard the state (18).
 #
@@ -680,7 +681,7 @@ print(
 # | `jax.checkpoint(f, concrete=True)` | `static_argnums` |
 # | `TransferToMemoryKind("pinned_host")` | a sharding with `memory_kind="pinned_host"`, or `jax.memory.Space.Host` |
 # | `policies.checkpoint_dots` | the same as `dots_saveable` |
-# | a function of primitives as a policy, such as `dots_saveable` | still works on 0.10.2; the documentation of the newer implementation (the flag `jax_remat3`) has policies of names only |
+# | a function of primitives as a policy, such as `dots_saveable` | still works on 0.10.2; the documentation of the newer implementation (the flag `jax_remat3`) describes only policies that select by name |
 # | `jmp`, a library for mixed precision | casts as above, or the dtypes of NNX layers |
 #
 # ## Summary
@@ -693,6 +694,6 @@ print(
 # | less memory, more work | `jax.checkpoint(layer)`, in the body of a `scan` |
 # | store only results of products | `policy=jax.checkpoint_policies.dots_saveable` |
 # | store named values | `checkpoint_name(x, "name")` and `save_only_these_names("name")` |
-# | half the memory for activations | bfloat16, with float32 master weights |
+# | half the memory for activations | cast to bfloat16, with float32 master weights |
 # | small gradients in float16 | multiply the loss by a scale, divide the gradients in float32 |
 # | all bits in a product on an accelerator | `jax.default_matmul_precision("highest")` |
