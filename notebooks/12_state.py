@@ -66,10 +66,10 @@ print("results:", count(), count(), count(), "  attribute:", counter.n)
 print(jax.make_jaxpr(Counter().count)())
 
 # %% [markdown]
-# The program has no input, no operation, and a constant result. The attribute is not a part of it, and no error reports the mistake.
+# The program has no input, no operation, and a constant result. The attribute is not part of it, and JAX raises no error.
 #
 # ## Pass the state in and out
-# The standard solution is a [pure function](../docs/glossary.md#pure-function). It takes the state as an argument and returns the new state with its result. The caller stores the state.
+# The standard solution is a [pure function](../docs/glossary.md#pure-function). It takes the state as an argument and returns the new state with its result. The caller stores the state. This is called *threading* the state.
 
 
 # %%
@@ -86,7 +86,7 @@ for _ in range(3):
 print(jax.make_jaxpr(count)(0))
 
 # %% [markdown]
-# Any state can be passed in this way if it is a [pytree](../docs/glossary.md#pytree). A training step with Optax takes and returns parameters and optimizer state. The next function removes the slow drift of a sensor. Its state is the running mean of all readings so far. With `(state, x) -> (state, result)` it has the signature that `scan` needs, so the state becomes the [carry](../docs/glossary.md#carry).
+# Any [pytree](../docs/glossary.md#pytree) can be threaded. A training step with Optax takes and returns parameters and optimizer state. The next function removes the slow drift of a sensor. Its state is a running mean that gives recent readings more weight. The signature `(state, x) -> (state, result)` is the one that `scan` needs, so the state becomes the [carry](../docs/glossary.md#carry).
 
 
 # %%
@@ -118,7 +118,7 @@ plots.show(
 )
 
 # %% [markdown]
-# Every transformation accepts `clean`, because it is pure. But every function on the way must take and return the state. If a function deep in a model should record one number, all its callers change. And without donation, each new state is a new array.
+# Every transformation accepts `clean`, because it is pure. But to record one number deep in a model, you must change all functions on the path to it. And without donation, each new state is a new array.
 #
 # ## A Ref is an array that can change
 # A **Ref** is a mutable array, or more exactly a reference to one. `jax.new_ref` creates it from an initial value, which it copies. You read and write it by indexing, and `ref[...]` is the whole array.
@@ -155,18 +155,18 @@ print("results:", count(), count(), count(), "  the Ref:", count_ref)
 print(jax.make_jaxpr(count)())
 
 # %% [markdown]
-# In the [jaxpr](../docs/glossary.md#jaxpr), `Ref{i32[]}` is an input. The arrow `<-` marks a read, and the line with two arrows a write. The figure compares the three programs.
+# In the [jaxpr](../docs/glossary.md#jaxpr), `Ref{i32[]}` is an input. The line `c:i32[] <- a[...]` is a read. A write has `a[...]` on both sides of the arrow. The figure compares the three programs.
 #
 # ![Three compiled counters. Attribute: the program has no input, its result is the constant 1, and the attribute stays in Python, where tracing changed it once. Carry: the program takes n and returns n + 1 as a new array, and the caller stores it. Ref: the program takes the Ref as a hidden input and overwrites its memory, and only the result is returned.](../images/state_three_ways.svg)
 #
-# Three functions supplement indexing, and `jax.ref.set` writes inside a lambda.
+# A lambda, which cannot contain assignments, writes with `jax.ref.set(ref, i, x)`. Three more functions supplement indexing.
 #
 # | you write | effect |
 # |---|---|
-# | `jax.ref.addupdate(ref, i, x)` | adds `x` at the indices `i`; indices that occur twice are added twice |
+# | `jax.ref.addupdate(ref, i, x)` | adds `x` at the indices `i`; repeated indices are added repeatedly |
 # | `jax.ref.swap(ref, i, x)` | writes `x` and returns the old values |
 # | `jax.freeze(ref)` | returns the final array; do not use the Ref afterwards |
-# | `ref[i] += x` | reads, adds and writes; indices that occur twice are added once |
+# | `ref[i] += x` | reads, adds and writes; repeated indices are added once |
 
 # %%
 ids = jnp.array([0, 0, 1])
@@ -177,7 +177,7 @@ print("+=", once, "  addupdate", twice)
 print("swap returns", jax.ref.swap(twice, 0, 7.0), "  freeze returns", jax.freeze(twice))
 
 # %% [markdown]
-# A write never converts. The value must have the shape and dtype of the entries that it replaces.
+# A write never converts or broadcasts. The value must have the shape and dtype of the entries that it replaces, so `ref[0] = 1` fails too.
 
 # %%
 print_error(lambda: jax.ref.set(ref, ..., jnp.zeros(4)))
@@ -212,7 +212,7 @@ print("vmap:", compare_with_clean(lambda f: jax.vmap(f)(jnp.stack([xs, -xs]))))
 # The body of the `scan` closes over the Ref, and each iteration sees what the previous one wrote. The gradient flows through these writes.
 #
 # ## What JAX rejects
-# A function that takes a Ref as an argument, or closes over one from outside, is **impure**. JAX runs its reads and writes in program order. To keep this order well defined, no two names in a program may refer to one Ref. This is called [**aliasing**](../docs/glossary.md#aliasing).
+# A function that takes a Ref as an argument, or closes over one from outside, is **impure**. JAX runs its reads and writes in program order. It rejects [**aliasing**](../docs/glossary.md#aliasing), where two variables of a program refer to one Ref, because a write to one would change the other.
 
 
 # %%
@@ -233,9 +233,7 @@ for use, call in rejected.items():
     print_error(call, length=215)
 
 # %% [markdown]
-# To fix the first two errors, read one of them and pass an array, as in `add_into(r, r[...])`. Instead of returning a Ref, return nothing, because the caller has the Ref already.
-#
-# What about `vmap` and `grad`?
+# To fix the first two errors, pass the array that you read from the Ref, as in `add_into(r, r[...])`. Do not return Refs, because the caller already has them.
 
 # %% [markdown] predict="state-vmap-write"
 # What does `jax.vmap(lambda x: jax.ref.set(r, ..., x))(jnp.arange(3.0))` do? Each of three examples writes its `x` to the Ref `r` of shape `()`.
@@ -251,7 +249,7 @@ jax.vmap(lambda ref, x: jax.ref.set(ref, ..., 10 * x))(each, jnp.arange(3.0))
 print("a Ref with an entry for each example:", each)
 
 # %% [markdown]
-# The Ref has to be an argument with a mapped axis. Each example then writes its own entry. For `grad`, a value that depends on the differentiated argument must not be written to a Ref from outside, because its derivative would be lost. `stop_gradient` states that you want this.
+# A Ref that is written under `vmap` has to be an argument with a mapped axis. Each example then writes its own entry. Under `grad`, a value that depends on the differentiated argument must not be written to a Ref from outside, because its derivative would be lost. `stop_gradient` makes this explicit.
 
 
 # %%
@@ -265,7 +263,7 @@ print("gradient:", jax.grad(square)(3.0, r, jax.lax.stop_gradient), "  the Ref:"
 
 # %% [markdown]
 # ## What a Ref compiles to
-# We replace one row of a table of 17 MB, in four ways. The compiled program shows whether the result reuses the memory of the argument (alias bytes, 03) and how many copies it makes.
+# We replace one row of a table of 17 MB in four ways. For each program, we print how much memory of its arguments the results reuse (alias bytes, 03) and how many copies it makes.
 
 
 # %%
@@ -296,7 +294,7 @@ for name, lowered in programs.items():
     print(f"{name:19s} alias bytes {alias:>10,}   copies {copies}")
 
 # %% [markdown]
-# A Ref argument is always donated. The program overwrites its memory, and nothing is copied. The last program returns the old table too, so both tables have to exist and XLA copies. **An update in place is possible only if the old value is not used any more**, for Refs as for donated arrays.
+# The memory of a Ref argument is always donated, but the Ref stays valid. The program overwrites it without a copy. The last program also returns the old table, so XLA copies. **An update avoids copies only if the old value is not used any more**, for Refs as for donated arrays.
 
 # %% [markdown] predict="state-eager-write"
 # We measure the same update of one row, for tables of growing size. What about the Ref *without* `jit`, `ref[3] = row`?
@@ -336,10 +334,10 @@ plots.show(
 )
 
 # %% [markdown]
-# Inside `jit`, a Ref and a donated array take constant time. The call with a Ref has a higher overhead in Python, which does not depend on the size. As a rule, **write to Refs inside compiled functions**.
+# Inside `jit`, the time for a Ref or a donated array does not depend on the size. The call with a Ref has a higher overhead in Python. As a rule, **write to Refs inside compiled functions**.
 #
 # ## Collect values from inside a model
-# A Ref as an argument lets a function deep inside report a value, and no signature in between returns anything more. Here each layer writes its activations.
+# With a Ref as an argument, a function deep inside a model can report a value, and its callers return nothing more. Here each layer writes its activations.
 
 
 # %%
@@ -376,14 +374,14 @@ plots.show(
 )
 
 # %% [markdown]
-# The weights are too large, so many activations are close to -1 or 1. The titles state the share beyond ±0.95. The collection works under `jit`, `vmap` and `grad` together.
+# The weights are too large, so many activations are close to -1 or 1. The titles state the share beyond ±0.95. Collecting works under `jit`, `vmap` and `grad` together.
 #
 # ## Which one?
 #
 # | you have | use |
 # |---|---|
-# | a training step, a loop, anything that you save or differentiate | a **carry** or argument and result; donate large arrays |
-# | a value deep inside that callers should not thread, or a buffer updated in place | a **Ref**, passed as an argument |
+# | a training step, a loop, anything that you save or differentiate | a **carry**, or an argument and a result; donate large arrays |
+# | a value deep inside a model that callers should not thread, or a buffer updated in place | a **Ref**, passed as an argument |
 # | a loop that is easier to read with assignments | a **Ref** created inside a pure function |
 # | the parameters and statistics of a model | **NNX Variables** (10), which also have types, names and filters |
 # | data for Python itself, such as a log or a progress bar | a host callback |
@@ -454,7 +452,7 @@ for chunk in (jnp.arange(1.0, 4.0), jnp.arange(4.0, 7.0)):
 
 # %% [markdown]
 # ## Deeper: gradients that are added to a Ref
-# *This section uses `jax.vjp` (04).* The backward pass can write to Refs as well. The function that `jax.vjp` returns has a method `with_refs`, which takes a Ref for each argument. The backward pass then adds the gradient to this Ref and returns a placeholder. Gradient accumulation (09) needs only one buffer in this way.
+# *This section uses `jax.vjp` (04).* The backward pass can write to Refs as well. The function that `jax.vjp` returns has a method `with_refs`, which takes a Ref for each argument. The backward pass then adds the gradient to this Ref and returns a placeholder. In this way, gradient accumulation (09) needs only one buffer.
 
 
 # %%
@@ -476,7 +474,7 @@ wanted = jax.grad(lambda w: sum(jnp.mean(jnp.tanh(x @ w)) for x in micro_batches
 print("equal to the gradient of the sum:", bool(jnp.allclose(accumulate(w, micro_batches)[0], wanted, atol=1e-5)))
 
 # %% [markdown]
-# A rule of `jax.custom_vjp` can also store a value of the backward pass. The next function returns its argument unchanged, and writes the [cotangent](../docs/glossary.md#cotangent) that arrives at this point. Its forward rule returns the Ref, which is allowed only here, to pass it on to the backward rule.
+# The backward rule of a `jax.custom_vjp` function can also write to a Ref. The next function returns its argument unchanged, and writes the [cotangent](../docs/glossary.md#cotangent) that arrives at this point. Its forward rule returns the Ref, which is allowed only here, to pass it on to the backward rule.
 
 
 # %%
@@ -495,7 +493,7 @@ seen = jax.new_ref(jnp.zeros(()))
 print(jax.grad(lambda x: jnp.sin(record_cotangent(seen, x**2)))(1.5), "  cotangent of x²:", seen, jnp.cos(1.5**2))
 
 # %% [markdown]
-# Three limits of version 0.10.2 matter here. `grad` fails if a `scan` *inside* the function updates an integer Ref, so keep counters in the carry or count with `jnp.arange` as an input. A second derivative of such a `scan` fails. And JAX 0.10.2 cannot differentiate with respect to a Ref argument, which later versions can.
+# Three limits of version 0.10.2 matter here. First, `grad` fails if a function creates an integer Ref and updates it in a `scan`. Keep such a counter in the carry, or use `jnp.arange` as an input of the `scan`. Second, `jax.hessian` fails for functions that write to their own Refs, even without a `scan`. Third, JAX 0.10.2 cannot differentiate with respect to a Ref argument. Later versions can, with `with_refs`.
 
 
 # %%
@@ -514,11 +512,12 @@ def weighted_sum(xs):
 print("value:", weighted_sum(jnp.ones(3)))
 print_error(lambda: jax.grad(weighted_sum)(jnp.ones(3)))
 print_error(lambda: jax.hessian(lambda xs: jnp.sum(clean_with_ref(xs)[0] ** 2))(xs[:3]))
-print_error(lambda: jax.vjp(lambda ref: ref[...] ** 2, jax.new_ref(2.0))[1](1.0))
+_, backward = jax.vjp(lambda ref: ref[...] ** 2, jax.new_ref(2.0))
+print_error(lambda: backward.with_refs(jax.new_ref(0.0))(1.0))
 
 # %% [markdown]
 # ## Deeper: NNX Variables and Refs
-# An NNX Variable (10) is a Python object that stores an array. `variable[...] = x` stores a *new* array in it. Under plain `jax.jit`, the function gets copies of the Variables, so its updates are lost. `nnx.jit` returns them to the caller. With `ref=True`, the Variable stores a Ref instead, and `jax.jit` updates it.
+# An NNX Variable (10) is a Python object that stores an array. `variable[...] = x` stores a *new* array in it. Under plain `jax.jit`, the function gets copies of the Variables, so its updates are lost. `nnx.jit` returns the updates to the caller. With `ref=True`, the Variable stores a Ref instead, and `jax.jit` updates it.
 
 # %%
 from flax import nnx
@@ -538,7 +537,7 @@ for name, options, transform in (
     print(f"{name:17s} after two calls: {variable[...]}")
 
 # %% [markdown]
-# The two also differ in aliasing. Two arguments of `nnx.jit` may be the same Variable, because NNX merges them before it calls JAX. Two arguments that contain the same Ref are rejected.
+# Variables and Refs also differ in aliasing. Two arguments of `nnx.jit` may be the same Variable, because NNX merges them before it calls JAX. Two arguments that contain the same Ref are rejected.
 
 
 # %%
@@ -558,11 +557,11 @@ print_error(lambda: jax.jit(increment_and_read)(shared_ref, shared_ref), length=
 # |---|---|---|
 # | has a type and a name, and can be selected by a filter | yes | no |
 # | `jax.jit` keeps updates | no, return the module or use `nnx.jit` | yes |
-# | updated in place in memory | if donated | yes |
+# | updated in place by a compiled function | if donated | yes |
 # | may appear twice | with `nnx.jit` | no |
 #
 # ## Deeper: Refs on several devices
-# *This section uses meshes and `shard_map` (16, 19), on as many devices as there are.* A Ref has the sharding of its initial array and keeps it. Under `jit`, nothing else changes. `shard_map` accepts a Ref as an argument, and gives each device its shard. In JAX 0.10.2 it has to be inside `jit`, and its function must not close over a Ref.
+# *This section uses meshes and `shard_map` (16, 19), on as many devices as there are.* A Ref has the sharding of its initial array and keeps it. Under `jit`, nothing else changes. `shard_map` accepts a Ref as an argument, and gives each device its shard. In JAX 0.10.2, this `shard_map` has to be inside `jit`, and its function must not close over a Ref.
 
 # %%
 from jax.sharding import AxisType, NamedSharding
@@ -629,7 +628,7 @@ for use, call in tries.items():
     print_error(call, length=90)
 
 # %% [markdown]
-# Some of these errors have no useful message. Read the Ref, and use the array instead. `jax.freeze` should also make the Ref unusable. JAX 0.10.2 checks that only while tracing.
+# Some of these errors have no useful message. For masks, NumPy and exported functions, read the Ref and use the array instead. `jax.freeze` should also make the Ref unusable, but JAX 0.10.2 checks this only while tracing.
 
 # %%
 frozen = jax.freeze(small)
@@ -638,7 +637,7 @@ print("frozen:", frozen, "  written after freeze, without an error:", small)
 print_error(lambda: jax.jit(lambda x: (lambda ref: (jax.freeze(ref), ref[...]))(jax.new_ref(x)))(frozen))
 
 # %% [markdown]
-# A silent one is `jax.checkpoint` (15). It runs a part of the forward pass again in the backward pass, and so repeats its writes. One gradient adds 2 here. Use it only on pure functions.
+# `jax.checkpoint` (15) raises no error for a function that writes to a Ref. It runs a part of the forward pass again in the backward pass, and so repeats its writes. Here one gradient adds 2 to the count. Use `jax.checkpoint` only on pure functions.
 
 # %%
 runs = jax.new_ref(jnp.int32(0))
@@ -657,9 +656,9 @@ print("runs of the function in one gradient:", runs)
 #
 # | in older code | now |
 # |---|---|
-# | `jax.ref.array_ref`, `jax._src.core.mutable_array` | `jax.new_ref` |
+# | `jax.array_ref`, `jax._src.core.mutable_array` | `jax.new_ref` |
 # | `jax.experimental.host_callback` | `jax.experimental.io_callback`, `jax.debug.callback` |
-# | `hk.transform_with_state`, the `mutable` argument of Linen's `apply` | both thread state; NNX Variables (10) |
+# | `hk.transform_with_state`, the `mutable` argument of Linen's `apply` | NNX Variables (10); the old functions thread the state |
 # | `flax.training.train_state.TrainState` | a pytree of parameters and optimizer state, threaded by hand |
 # | a Python list of intermediates that a `jit` function fills | a Ref argument, or return them |
 
