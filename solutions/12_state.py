@@ -549,7 +549,7 @@ def exchange(a_ref, b_ref):
 #
 # **Example.** For `xs = [[2]]` and `decay = 0.5`, the mean is 1, the variance is 0.5 · 1 + 0.5 · 1² = 1, and the row is `[[1]]`, up to 1e-5.
 #
-# **Judged.** Values, gradients with respect to `xs` and `decay`, and the result under `vmap`. The program has one loop and is the same for any `t`. Nothing is kept between calls. The loop stores mean and variance in Refs that the function creates (observed). **Not judged.** How many Refs you use.
+# **Judged.** Values, gradients with respect to `xs` and `decay`, and the result under `vmap`. The program has one loop and is the same for any `t`. Nothing is kept between calls. The loop stores both mean and variance in Refs that the function creates, and its carry contains neither (observed). **Not judged.** How many Refs you use.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -674,24 +674,37 @@ for i, stream in enumerate(batch):
     compare(one, tuple(np.asarray(part, np.float32) for part in (rows, mean, var)), label="the result under vmap")
 
 # %% hidden="state-running-stats" name="refs" points=1 observed=true
-"""The loop works on Refs that the function creates."""
+"""The loop stores mean and variance in Refs that the function creates, and not in its carry."""
 
 
 def probe_jaxpr(xs, decay):
-    def loops_with_refs(jaxpr):
-        count = 0
+    def loops_of(jaxpr):
+        found = []
         for equation in jaxpr.eqns:
+            params, operands = equation.params, [variable.aval for variable in equation.invars]
             if equation.primitive.name in ("scan", "while"):
-                count += any("Ref{" in str(variable.aval) for variable in equation.invars)
-            count += sum(loops_with_refs(inner.jaxpr) for inner in equation.params.values() if hasattr(inner, "jaxpr"))
-        return count
+                start = sum(params.get(name, 0) for name in ("num_consts", "cond_nconsts", "body_nconsts"))
+                carry = operands[start:][: params.get("num_carry")]
+                refs = sum(int(np.prod(aval.shape)) for aval in operands if "Ref{" in str(aval))
+                found.append((refs, [int(np.prod(aval.shape)) for aval in carry if "float" in str(aval.dtype)]))
+            for inner in jax.tree.leaves(params, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
+                found += loops_of(inner) if hasattr(inner, "eqns") else []
+        return found
 
     closed = jax.make_jaxpr(running_stats)(xs, decay)
-    return loops_with_refs(closed.jaxpr), sum(isinstance(const, jax.ref.Ref) for const in closed.consts)
+    return loops_of(closed), sum(isinstance(const, jax.ref.Ref) for const in closed.consts)
 
 
-loops, outside = ask(probe_jaxpr, jnp.ones((3, 2)), jnp.float32(0.5))
-require(loops > 0, "No loop reads or writes a Ref: the state is threaded as in `running_stats_carry`.")
+width = 3
+loops, outside = ask(probe_jaxpr, jnp.ones((7, width)), jnp.float32(0.5))
+require(len(loops) > 0, "There is no loop over the rows, such as a `scan`. A Python loop is written out by tracing.")
+require(any(refs for refs, _ in loops), "No loop reads or writes a Ref: mean and variance have to be stored in Refs.")
+in_carry = any(size in (width, 2 * width) for _, carry in loops for size in carry)
+require(not in_carry, "The carry of the loop contains the mean or the variance. Store both in Refs only.")
+require(
+    any(refs >= 2 * width for refs, _ in loops),
+    "The Refs that the loop reads or writes are too small to contain both the mean and the variance.",
+)
 require(outside == 0, "The function uses a Ref from outside. Create all Refs inside.")
 
 # %% [markdown] why="state-running-stats"
@@ -736,7 +749,7 @@ def running_stats(xs, decay):
     return rows, mean[...], var[...]
 
 
-# %% wrong="state-running-stats" because="Stops the gradient at each write, as for a Ref from outside. The derivative through the statistics is lost."
+# %% wrong="state-running-stats" because="Stops the gradient at each write, as for a Ref from outside. The gradient has to flow through Refs that the function creates, and JAX 0.10.2 raises an error here."
 def running_stats(xs, decay):
     mean, var = jax.new_ref(jnp.zeros_like(xs[0])), jax.new_ref(jnp.ones_like(xs[0]))
 
@@ -838,6 +851,89 @@ def running_stats(xs, decay):
     return rows, mean_ref[...], var_ref[...]
 
 
+# %% wrong="state-running-stats" because="Keeps the mean or the variance in the carry. A Ref beside it does not replace the carry."
+def running_stats(xs, decay):
+    steps = jax.new_ref(jnp.float32(0))
+
+    def one(state, x):
+        mean, var = state
+        steps[...] += 1.0
+        mean = decay * mean + (1 - decay) * x
+        var = decay * var + (1 - decay) * (x - mean) ** 2
+        return (mean, var), (x - mean) / jnp.sqrt(var + 1e-5)
+
+    (mean, var), rows = jax.lax.scan(one, (jnp.zeros_like(xs[0]), jnp.ones_like(xs[0])), xs)
+    return rows, mean, var
+
+
+# %% wrong="state-running-stats" because="Keeps the mean or the variance in the carry. A Ref beside it does not replace the carry."
+def running_stats(xs, decay):
+    mean = jax.new_ref(jnp.zeros_like(xs[0]))
+
+    def one(var, x):
+        mean[...] = decay * mean[...] + (1 - decay) * x
+        var = decay * var + (1 - decay) * (x - mean[...]) ** 2
+        return var, (x - mean[...]) / jnp.sqrt(var + 1e-5)
+
+    var, rows = jax.lax.scan(one, jnp.ones_like(xs[0]), xs)
+    return rows, mean[...], var
+
+
+# %% wrong="state-running-stats" because="Keeps the mean or the variance in the carry. A Ref beside it does not replace the carry."
+def running_stats(xs, decay):
+    mean, var = jax.new_ref(jnp.zeros_like(xs[0])), jax.new_ref(jnp.ones_like(xs[0]))
+
+    def one(state, x):
+        m = decay * state[0] + (1 - decay) * x
+        v = decay * state[1] + (1 - decay) * (x - m) ** 2
+        mean[...], var[...] = m, v
+        return (m, v), (x - m) / jnp.sqrt(v + 1e-5)
+
+    _, rows = jax.lax.scan(one, (mean[...], var[...]), xs)
+    return rows, mean[...], var[...]
+
+
+# %% wrong="state-running-stats" because="Uses a Ref as an input of the scan, which JAX 0.10.2 does not support under vmap. Pass the rows as an array."
+def running_stats(xs, decay):
+    mean, var = jax.new_ref(jnp.zeros_like(xs[0])), jax.new_ref(jnp.ones_like(xs[0]))
+    rows = jax.new_ref(xs)
+
+    def one(_, row):
+        mean[...] = decay * mean[...] + (1 - decay) * row[...]
+        var[...] = decay * var[...] + (1 - decay) * (row[...] - mean[...]) ** 2
+        row[...] = (row[...] - mean[...]) / jnp.sqrt(var[...] + 1e-5)
+        return None, None
+
+    jax.lax.scan(one, None, rows)
+    return rows[...], mean[...], var[...]
+
+
+# %% wrong="state-running-stats" because="Normalises all rows after the loop, by the final statistics instead of those of the row."
+def running_stats(xs, decay):
+    mean, var = jax.new_ref(jnp.zeros_like(xs[0])), jax.new_ref(jnp.ones_like(xs[0]))
+
+    def one(_, x):
+        mean[...] = decay * mean[...] + (1 - decay) * x
+        var[...] = decay * var[...] + (1 - decay) * (x - mean[...]) ** 2
+        return None, None
+
+    jax.lax.scan(one, None, xs)
+    return (xs - mean[...]) / jnp.sqrt(var[...] + 1e-5), mean[...], var[...]
+
+
+# %% wrong="state-running-stats" because="Exchanges `decay` and `1 - decay`, so a decay near 1 forgets the past quickly."
+def running_stats(xs, decay):
+    mean, var = jax.new_ref(jnp.zeros_like(xs[0])), jax.new_ref(jnp.ones_like(xs[0]))
+
+    def one(_, x):
+        mean[...] = (1 - decay) * mean[...] + decay * x
+        var[...] = (1 - decay) * var[...] + decay * (x - mean[...]) ** 2
+        return None, (x - mean[...]) / jnp.sqrt(var[...] + 1e-5)
+
+    _, rows = jax.lax.scan(one, None, xs)
+    return rows, mean[...], var[...]
+
+
 # %% right="state-running-stats"
 @jax.jit
 def running_stats(xs, decay):
@@ -883,6 +979,19 @@ def running_stats(xs, decay):
 
     jax.lax.fori_loop(0, xs.shape[0], one, None)
     return out[...], state["mean"][...], state["var"][...]
+
+
+# %% right="state-running-stats"
+def running_stats(xs, decay):
+    mean, var = jax.new_ref(jnp.zeros_like(xs[0])), jax.new_ref(jnp.ones_like(xs[0]))
+
+    def one(i, rows):
+        mean[...] = decay * mean[...] + (1 - decay) * xs[i]
+        var[...] = decay * var[...] + (1 - decay) * (xs[i] - mean[...]) ** 2
+        return rows.at[i].set((xs[i] - mean[...]) / jnp.sqrt(var[...] + 1e-5))
+
+    rows = jax.lax.fori_loop(0, xs.shape[0], one, jnp.zeros_like(xs))
+    return rows, mean[...], var[...]
 
 
 # %% [markdown] task="state-accumulate" stars=2 minutes=18 skills="03_jit,08_control_flow,state-running-stats"
