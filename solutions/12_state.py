@@ -1663,7 +1663,7 @@ def collect_activations(params, xs):
 #
 # **Example.** With one channel, `delay` = 2, a buffer of zeros, position 0 and gain 0.5, the chunk `[1, 0, 0]` gives `[1, 0, 0.5]`. The buffer is then `[0.5, 0]` and the position is 1. A second chunk `[0, 4]` gives `[0, 4.25]`.
 #
-# **Judged.** Outputs, buffer and position, over several chunks of different lengths, from any position. Both programs have one loop, their size depends neither on the length of the chunk nor on the delay, and the number of floating-point operations does not grow with the delay. **Not judged.** Gradients, and temporary memory.
+# **Judged.** Outputs, buffer and position, over several chunks of different lengths, from any position. Both programs have one loop, their size depends neither on the length of the chunk nor on the delay, and the number of arithmetic operations and comparisons does not grow with the delay. **Not judged.** Gradients, temporary memory, and copies of rows.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1780,8 +1780,8 @@ require(
 if other.flops:
     require(
         other.flops < 600 * 4 / 2,
-        f"With a delay of 600 the program does {other.flops:,.0f} floating-point operations: each step touches the whole "
-        "buffer. Read and write one row.",
+        f"With a delay of 600 the program does {other.flops:,.0f} arithmetic operations and comparisons: each step computes "
+        "with the whole buffer. Compute with one row.",
     )
 
 # %% hidden="state-ring-buffer" name="refs" points=2
@@ -1827,8 +1827,8 @@ require(
 if other.flops:
     require(
         other.flops < 600 * 4 / 2,
-        f"With a delay of 600 the program does {other.flops:,.0f} floating-point operations: each step touches the whole "
-        "buffer. Read and write one row.",
+        f"With a delay of 600 the program does {other.flops:,.0f} arithmetic operations and comparisons: each step computes "
+        "with the whole buffer. Compute with one row.",
     )
 
 # %% [markdown] why="state-ring-buffer"
@@ -2067,6 +2067,92 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
     return jax.lax.scan(step, (buffer_ref, position_ref), chunk)[1]
 
 
+# %% wrong="state-ring-buffer" because="Selects the row with a mask, so each step computes with the whole buffer."
+def echo_carry(state, chunk, gain):
+    def step(state, x):
+        buffer, position = state
+        y = x + gain * buffer[position]
+        return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
+
+    return jax.lax.scan(step, state, chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, gain):
+    def step(_, x):
+        position = position_ref[...]
+        y = x + gain * buffer_ref[position]
+        here = (jnp.arange(buffer_ref.shape[0]) == position)[:, None]
+        buffer_ref[...] = jnp.where(here, y, buffer_ref[...])
+        position_ref[...] = (position + 1) % buffer_ref.shape[0]
+        return None, y
+
+    return jax.lax.scan(step, None, chunk)[1]
+
+
+# %% wrong="state-ring-buffer" because="Selects the row with a mask, so each step computes with the whole buffer."
+def echo_carry(state, chunk, gain):
+    def step(state, x):
+        buffer, position = state
+        here = jax.nn.one_hot(position, buffer.shape[0])[:, None]
+        y = x + gain * jnp.sum(here * buffer, axis=0)
+        return (buffer * (1 - here) + here * y, (position + 1) % buffer.shape[0]), y
+
+    return jax.lax.scan(step, state, chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, gain):
+    def step(_, x):
+        position = position_ref[...]
+        y = x + gain * buffer_ref[position]
+        buffer_ref[position] = y
+        position_ref[...] = (position + 1) % buffer_ref.shape[0]
+        return None, y
+
+    return jax.lax.scan(step, None, chunk)[1]
+
+
+# %% wrong="state-ring-buffer" because="Advances the position before the write, so the output replaces the next row."
+def echo_carry(state, chunk, gain):
+    def step(state, x):
+        buffer, position = state
+        y = x + gain * buffer[position]
+        return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
+
+    return jax.lax.scan(step, state, chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, gain):
+    def step(_, x):
+        y = x + gain * buffer_ref[position_ref[...]]
+        position_ref[...] = (position_ref[...] + 1) % buffer_ref.shape[0]
+        buffer_ref[position_ref[...]] = y
+        return None, y
+
+    return jax.lax.scan(step, None, chunk)[1]
+
+
+# %% wrong="state-ring-buffer" because="Advances the position before the write, so the output replaces the next row."
+def echo_carry(state, chunk, gain):
+    def step(state, x):
+        buffer, position = state
+        y = x + gain * buffer[position]
+        position = (position + 1) % buffer.shape[0]
+        return (buffer.at[position].set(y), position), y
+
+    return jax.lax.scan(step, state, chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, gain):
+    def step(_, x):
+        position = position_ref[...]
+        y = x + gain * buffer_ref[position]
+        buffer_ref[position] = y
+        position_ref[...] = (position + 1) % buffer_ref.shape[0]
+        return None, y
+
+    return jax.lax.scan(step, None, chunk)[1]
+
+
 # %% right="state-ring-buffer"
 def echo_carry(state, chunk, gain):
     delay = state[0].shape[0]
@@ -2129,3 +2215,27 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
 
     jax.lax.fori_loop(0, chunk.shape[0], step, None)
     return outputs[...]
+
+
+# %% right="state-ring-buffer"
+def echo_carry(state, chunk, gain):
+    buffer, position = state
+
+    def step(buffer, x):
+        y = x + gain * buffer[0]
+        return jnp.concatenate([buffer[1:], y[None]]), y
+
+    buffer, outputs = jax.lax.scan(step, jnp.roll(buffer, -position, axis=0), chunk)
+    position = (position + chunk.shape[0]) % buffer.shape[0]
+    return (jnp.roll(buffer, position, axis=0), position), outputs
+
+
+def echo_ref(buffer_ref, position_ref, chunk, gain):
+    def step(_, x):
+        position = position_ref[...]
+        y = x + gain * buffer_ref[position]
+        buffer_ref[position] = y
+        position_ref[...] = (position + 1) % buffer_ref.shape[0]
+        return None, y
+
+    return jax.lax.scan(step, None, chunk)[1]
