@@ -5,7 +5,7 @@
 # The checks create Refs, call your function with them, and read them afterwards. They call it as part of a compiled program, unless a task states something else. *Alias bytes* are the bytes of donated arguments that the results of a compiled program reuse, and *temporary bytes* are the memory that it needs in addition to arguments and results.
 
 # %% setup
-from grader.checks import ask, compare, inputs, program, require
+from grader.checks import ask, case, compare, inputs, program, require
 import itertools
 
 import jax
@@ -54,7 +54,7 @@ def running_stats_carry(xs, decay):
 #
 # **Example.** From `{"calls": 0, "total": 0}`, the batch `[1, 2]` gives the mean 3. Then `[4, 5]` gives (3 + 9) / 2 = 6.
 #
-# **Judged.** The results of many calls, in which each call gets the state of the call before. The new state has the structure, shapes and dtypes of the old one, also for float16, so a `scan` can carry it. The dict `state` is not changed, and nothing else is kept between calls. **Not judged.** Speed.
+# **Judged.** The results of many calls, in which each call gets the state of the call before. The new state has the structure, shapes and dtypes of the old one, also for float16, so a `scan` can carry it. The dict `state` is not changed, and no result depends on anything else that is kept between calls. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -113,8 +113,8 @@ for size in (1, 5):
     for x, total, count in zip(xs, totals, counts, strict=True):
         now, mean = made.run(now, x)
         compare(mean, np.float32(total / count), label="the mean of a later call")
+        compare(now, {"calls": np.int32(count), "total": np.float32(total)}, label="the new state of a later call")
     final = {"calls": np.int32(counts[-1]), "total": np.float32(totals[-1])}
-    compare(now, final, label="the state after six calls")
     scanned = program(probe_scan, state, xs)
     compare(scanned.run(state, xs), (final, np.float32(totals / counts)), label="the result of a scan over six batches")
 
@@ -204,6 +204,41 @@ def meter(state, x):
     return {"calls": calls, "total": total}, total / calls
 
 
+# %% wrong="state-counter" because="Returns the state as a tuple, but the structure of the new state has to be that of the old one."
+def meter(state, x):
+    calls = state["calls"] + 1
+    total = state["total"] + jnp.sum(x)
+    return (calls, total), total / calls
+
+
+# %% wrong="state-counter" because="Adds an entry to the state, so its structure changes, and a scan rejects it."
+def meter(state, x):
+    calls = state["calls"] + 1
+    total = state["total"] + jnp.sum(x)
+    return {"calls": calls, "total": total, "mean": total / calls}, total / calls
+
+
+# %% wrong="state-counter" because="Counts the numbers of a batch instead of the calls."
+def meter(state, x):
+    calls = state["calls"] + x.size
+    total = state["total"] + jnp.sum(x)
+    return {"calls": calls, "total": total}, total / calls
+
+
+# %% wrong="state-counter" because="Adds 1 to the count twice in each call."
+def meter(state, x):
+    calls = state["calls"] + 1
+    total = state["total"] + jnp.sum(x)
+    return {"calls": calls + 1, "total": total}, total / calls
+
+
+# %% wrong="state-counter" because="Returns the mean in the dtype of the batch instead of float32."
+def meter(state, x):
+    calls = state["calls"] + 1
+    total = state["total"] + jnp.sum(x)
+    return {"calls": calls, "total": total}, (total / calls).astype(x.dtype)
+
+
 # %% right="state-counter"
 def meter(state, x):
     new_state = jax.tree.map(jnp.add, state, {"calls": 1, "total": x.sum().astype(jnp.float32)})
@@ -242,7 +277,7 @@ def meter(state, x):
 #
 # **Example.** With `a` = [1, 2] and `b` = [3, 4], `exchange(a, b)` gives `a` = [3, 4] and `b` = [1, 2]. Then `double(a)` gives `a` = [6, 8]. Then `take(a)` returns [6, 8], and `a` = [0, 0].
 #
-# **Judged.** The values of the Refs and the results, for each dtype, with and without `jit`. Each Ref keeps its shape and dtype. **Not judged.** Whether you use `add_into`.
+# **Judged.** The values of the Refs and the results, for each dtype, with and without `jit`. Each Ref keeps its shape and dtype. **Not judged.** Whether you use `add_into`, and whether `take` itself has the decorator `@jax.jit`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -313,30 +348,44 @@ for label, one, wanted in zip(
 """Right inside a compiled program, for each dtype and shape."""
 
 
-def probe_all(a, b):
-    refs = [jax.new_ref(a) for _ in range(4)]
-    other = jax.new_ref(b)
-    nothing = [double(refs[0]), exchange(refs[1], other)]
-    taken = take(refs[2])
-    take(refs[3])
-    double(refs[3])
-    return [ref[...] for ref in (*refs, other)], taken, nothing
+def probe_double(a):
+    ref = jax.new_ref(a)
+    return double(ref), ref[...]
+
+
+def probe_take(a):
+    refs = jax.new_ref(a), jax.new_ref(a)
+    taken = take(refs[0])
+    take(refs[1])
+    double(refs[1])
+    return taken, [ref[...] for ref in refs]
+
+
+def probe_exchange(a, b):
+    refs = jax.new_ref(a), jax.new_ref(b)
+    return exchange(*refs), [ref[...] for ref in refs]
 
 
 for dtype, shape in ((np.float32, (3, 2)), (np.int32, (4,)), (jnp.bfloat16, ())):
     a, b = (inputs.rng().integers(-50, 50, size=shape).astype(dtype) for _ in range(2))
     a[...] += np.array(1, dtype) * (a == 0)
-    got, taken, nothing = program(probe_all, a, b).run(a, b)
-    compare(got[0], (a + a).astype(dtype), label="the Ref after double")
-    compare(got[1], b, label="the first Ref after exchange")
-    compare(got[4], a, label="the second Ref after exchange")
-    compare(got[2], np.zeros_like(a), label="the Ref after take")
-    compare(taken, a, label="the result of take")
-    compare(got[3], np.zeros_like(a), label="the Ref after take and double")
-    require(nothing == [None, None], "`double` and `exchange` return None, because they change their Refs.")
+    with case(f"for `double` with {a.dtype}"):
+        nothing, doubled = program(probe_double, a).run(a)
+        compare(doubled, (a + a).astype(dtype), label="the Ref after double")
+        require(nothing is None, "`double` returns something. It changes its Ref and returns None.")
+    with case(f"for `take` with {a.dtype}"):
+        taken, (zeros, doubled) = program(probe_take, a).run(a)
+        compare(taken, a, label="the result of take")
+        compare(zeros, np.zeros_like(a), label="the Ref after take")
+        compare(doubled, np.zeros_like(a), label="the Ref after take and double")
+    with case(f"for `exchange` with {a.dtype}"):
+        nothing, exchanged = program(probe_exchange, a, b).run(a, b)
+        compare(exchanged[0], b, label="the first Ref after exchange")
+        compare(exchanged[1], a, label="the second Ref after exchange")
+        require(nothing is None, "`exchange` returns something. It changes its Refs and returns None.")
 
 # %% hidden="state-fix-aliasing" name="eager" points=1
-"""Right without jit, and with the functions compiled themselves."""
+"""Right without jit, and with the functions compiled themselves, for each dtype."""
 
 
 def probe_ways(a, b):
@@ -350,21 +399,23 @@ def probe_ways(a, b):
     return results
 
 
-a, b = (jnp.asarray(inputs.rng().normal(size=3) + 5, jnp.float32) for _ in range(2))
-for how, got in zip(("without jit", "compiled"), ask(probe_ways, a, b), strict=True):
-    wanted = (np.asarray(b), 2 * np.asarray(a), np.asarray(a), np.zeros(3, np.float32))
-    for label, one, other in zip(
-        (
-            "the first Ref after exchange",
-            "the second Ref after exchange and double",
-            "the result of take",
-            "the Ref after take",
-        ),
-        got,
-        wanted,
-        strict=True,
-    ):
-        compare(one, other, label=f"{label} ({how})")
+for dtype in (np.float32, np.int32, jnp.bfloat16):
+    a, b = (inputs.rng().integers(1, 50, size=3).astype(dtype) for _ in range(2))
+    wanted = (b, (a + a).astype(dtype), a, np.zeros_like(a))
+    with case(f"for {a.dtype}"):
+        for how, got in zip(("without jit", "compiled"), ask(probe_ways, a, b), strict=True):
+            for label, one, other in zip(
+                (
+                    "the first Ref after exchange",
+                    "the second Ref after exchange and double",
+                    "the result of take",
+                    "the Ref after take",
+                ),
+                got,
+                wanted,
+                strict=True,
+            ):
+                compare(one, other, label=f"{label} ({how})")
 
 # %% [markdown] why="state-fix-aliasing"
 # `old = ref` is a second name for the same mutable array, and `old = ref[...]` is an array with the values of that moment. JAX rejects two names for one Ref where they meet in one compiled function, but inside Python it cannot see them. **Next:** Could JAX allow `add_into(ref, ref)`, if it knew that the function only reads its second argument?
@@ -492,6 +543,54 @@ def exchange(a_ref, b_ref):
     a_ref[...], b_ref[...] = b_ref[...], a_ref[...]
 
 
+# %% wrong="state-fix-aliasing" because="Freezes a Ref that is an argument. `jax.freeze` is for the end of a Ref that the function created itself. Read it with `[...]`."
+def double(ref):
+    add_into(ref, ref[...])
+
+
+def take(ref):
+    old = ref[...]
+    ref[...] = jnp.zeros_like(old)
+    return old
+
+
+def exchange(a_ref, b_ref):
+    a = jax.freeze(a_ref)
+    a_ref[...] = jax.freeze(b_ref)
+    b_ref[...] = a
+
+
+# %% wrong="state-fix-aliasing" because="Freezes a Ref that is an argument. `jax.freeze` is for the end of a Ref that the function created itself. Read it with `[...]`."
+def double(ref):
+    add_into(ref, ref[...])
+
+
+def take(ref):
+    old = jax.freeze(ref)
+    ref[...] = jnp.zeros_like(old)
+    return old
+
+
+def exchange(a_ref, b_ref):
+    a_ref[...], b_ref[...] = b_ref[...], a_ref[...]
+
+
+# %% wrong="state-fix-aliasing" because="Returns the Ref itself from `take`. A compiled function cannot return a Ref, and its values are zeros by then."
+def double(ref):
+    add_into(ref, ref[...])
+
+
+@jax.jit
+def take(ref):
+    old = ref
+    ref[...] = 0 * ref[...]
+    return old
+
+
+def exchange(a_ref, b_ref):
+    a_ref[...], b_ref[...] = b_ref[...], a_ref[...]
+
+
 # %% right="state-fix-aliasing"
 def double(ref):
     ref[...] += ref[...]
@@ -549,7 +648,7 @@ def exchange(a_ref, b_ref):
 #
 # **Example.** For `xs = [[2]]` and `decay = 0.5`, the mean is 1, the variance is 0.5 · 1 + 0.5 · 1² = 1, and the row is `[[1]]`, up to 1e-5.
 #
-# **Judged.** Values, gradients with respect to `xs` and `decay`, and the result under `vmap`. The program has one loop and is the same for any `t`. Nothing is kept between calls. The loop stores both mean and variance in Refs that the function creates, and its carry contains neither (observed). **Not judged.** How many Refs you use.
+# **Judged.** Values, gradients with respect to `xs` and `decay`, and the result under `vmap`. The program has one loop and is the same for any `t`. No call depends on an earlier one. The loop stores both mean and variance in Refs that the function creates, and its carry contains neither (observed). **Not judged.** How many Refs you use.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1208,7 +1307,7 @@ def donated_accumulator():
     return jax.jit(lambda table, ids, updates: table.at[ids].add(updates), donate_argnums=0)
 
 
-# %% wrong="state-accumulate" because="Compiles the second version without donating, so the old and the new table both need memory."
+# %% wrong="state-accumulate" because="Returns a second version that is not compiled, or that does not donate the table, so the old and the new table both need memory."
 def accumulate_in_place(table_ref, ids, updates):
     jax.ref.addupdate(table_ref, ids, updates)
 
@@ -1272,6 +1371,37 @@ def donated_accumulator():
     return jax.jit(update, donate_argnums=0)
 
 
+# %% wrong="state-accumulate" because="Returns a second version that is not compiled, or that does not donate the table, so the old and the new table both need memory."
+def accumulate_in_place(table_ref, ids, updates):
+    jax.ref.addupdate(table_ref, ids, updates)
+
+
+def donated_accumulator():
+    return lambda table, ids, updates: table.at[ids].add(updates)
+
+
+# %% wrong="state-accumulate" because="Reads, adds and writes, so a row that occurs twice is updated only once."
+def accumulate_in_place(table_ref, ids, updates):
+    jax.ref.addupdate(table_ref, ids, updates)
+
+
+def donated_accumulator():
+    return jax.jit(lambda table, ids, updates: table.at[ids].set(table[ids] + updates), donate_argnums=0)
+
+
+# %% wrong="state-accumulate" because="Reads, adds and writes, so a row that occurs twice is updated only once."
+def accumulate_in_place(table_ref, ids, updates):
+    def one(_, step):
+        table_ref[step[0]] += step[1]
+        return None, None
+
+    jax.lax.scan(one, None, (ids, updates))
+
+
+def donated_accumulator():
+    return jax.jit(lambda table, ids, updates: table.at[ids].add(updates), donate_argnums=0)
+
+
 # %% right="state-accumulate"
 def accumulate_in_place(table_ref, ids, updates):
     def one(_, step):
@@ -1300,6 +1430,18 @@ def donated_accumulator():
         return jax.freeze(ref)
 
     return jax.jit(update, donate_argnums=(0,))
+
+
+# %% right="state-accumulate"
+def accumulate_in_place(table_ref, ids, updates):
+    table_ref[...] += jnp.zeros(table_ref.shape).at[ids].add(updates)
+
+
+def donated_accumulator():
+    def update(table, ids, updates):
+        return table + jnp.zeros_like(table).at[ids].add(updates)
+
+    return jax.jit(update, donate_argnums=0)
 
 
 # %% [markdown] task="state-collect-activations" stars=2 minutes=15 skills="04_grad,05_vmap,state-fix-aliasing"
@@ -1561,7 +1703,7 @@ def collect_activations(params, xs):
     return outputs, [tap[...] for tap in tap_refs]
 
 
-# %% wrong="state-collect-activations" because="Closes over Refs of one example under vmap, where all examples would write to the same Ref."
+# %% wrong="state-collect-activations" because="Uses Refs without an axis for the examples under vmap, where all examples would write to the same Ref."
 def forward(params, x, tap_refs=None):
     for i, (w, b) in enumerate(params):
         x = w @ x + b
@@ -1575,6 +1717,23 @@ def forward(params, x, tap_refs=None):
 def collect_activations(params, xs):
     tap_refs = [jax.new_ref(jnp.zeros(b.shape)) for _, b in params]
     outputs = jax.vmap(lambda x: forward(params, x, tap_refs))(xs)
+    return outputs, [tap[...] for tap in tap_refs]
+
+
+# %% wrong="state-collect-activations" because="Uses Refs without an axis for the examples under vmap, where all examples would write to the same Ref."
+def forward(params, x, tap_refs=None):
+    for i, (w, b) in enumerate(params):
+        x = w @ x + b
+        if i < len(params) - 1:
+            x = jnp.tanh(x)
+        if tap_refs is not None:
+            tap_refs[i][...] = jax.lax.stop_gradient(x)
+    return x
+
+
+def collect_activations(params, xs):
+    tap_refs = [jax.new_ref(jnp.zeros(b.shape)) for _, b in params]
+    outputs = jax.vmap(forward, in_axes=(None, 0, None))(params, xs, tap_refs)
     return outputs, [tap[...] for tap in tap_refs]
 
 
