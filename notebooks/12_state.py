@@ -496,7 +496,7 @@ seen = jax.new_ref(jnp.zeros(()))
 print(jax.grad(lambda x: jnp.sin(record_cotangent(seen, x**2)))(1.5), "  cotangent of x²:", seen, jnp.cos(1.5**2))
 
 # %% [markdown]
-# Four limits of version 0.10.2 matter here. `grad` fails if a `scan` *inside* the function updates an integer Ref, so keep counters in the carry or count with `jnp.arange` as an input. It also fails if each iteration writes only `stop_gradient` of a value to a Ref that the function creates. A second derivative of such a `scan` fails. And JAX 0.10.2 cannot differentiate with respect to a Ref argument, which later versions can.
+# Four limits of version 0.10.2 matter here. `grad` fails if a `scan` *inside* the function updates an integer Ref, so keep counters in the carry or count with `jnp.arange` as an input. It also fails if such a `scan` writes only the `stop_gradient` of values to a float Ref. A second derivative of such a `scan` fails. And JAX 0.10.2 cannot differentiate with respect to a Ref argument, which later versions can.
 
 
 # %%
@@ -512,6 +512,11 @@ def weighted_sum(xs):
     return total[...]
 
 
+print("value:", weighted_sum(jnp.ones(3)))
+print_error(lambda: jax.grad(weighted_sum)(jnp.ones(3)))
+
+
+# %%
 def last_product(x):
     last = jax.new_ref(jnp.zeros(()))
 
@@ -522,8 +527,6 @@ def last_product(x):
     return jax.lax.scan(one, None, jnp.arange(3.0))[1].sum()
 
 
-print("value:", weighted_sum(jnp.ones(3)))
-print_error(lambda: jax.grad(weighted_sum)(jnp.ones(3)))
 print_error(lambda: jax.grad(last_product)(2.0))
 print_error(lambda: jax.hessian(lambda xs: jnp.sum(clean_with_ref(xs)[0] ** 2))(xs[:3]))
 print_error(lambda: jax.vjp(lambda ref: ref[...] ** 2, jax.new_ref(2.0))[1](1.0))
