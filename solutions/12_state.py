@@ -591,6 +591,22 @@ def exchange(a_ref, b_ref):
     a_ref[...], b_ref[...] = b_ref[...], a_ref[...]
 
 
+# %% wrong="state-fix-aliasing" because="Returns the new values of a Ref. `double` and `exchange` change their Refs and return None."
+def double(ref):
+    add_into(ref, ref[...])
+    return ref[...]
+
+
+def take(ref):
+    old = ref[...]
+    ref[...] = jnp.zeros_like(old)
+    return old
+
+
+def exchange(a_ref, b_ref):
+    a_ref[...], b_ref[...] = b_ref[...], a_ref[...]
+
+
 # %% right="state-fix-aliasing"
 def double(ref):
     ref[...] += ref[...]
@@ -1033,6 +1049,19 @@ def running_stats(xs, decay):
     return rows, mean[...], var[...]
 
 
+# %% wrong="state-running-stats" because="Exchanges `decay` and `1 - decay`, so a decay near 1 forgets the past quickly."
+def running_stats(xs, decay):
+    mean, var = jax.new_ref(jnp.zeros_like(xs[0])), jax.new_ref(jnp.ones_like(xs[0]))
+
+    def one(_, x):
+        mean[...] = (1 - decay) * mean[...] + decay * x
+        var[...] = decay * var[...] + (1 - decay) * (x - mean[...]) ** 2
+        return None, (x - mean[...]) / jnp.sqrt(var[...] + 1e-5)
+
+    _, rows = jax.lax.scan(one, None, xs)
+    return rows, mean[...], var[...]
+
+
 # %% right="state-running-stats"
 @jax.jit
 def running_stats(xs, decay):
@@ -1396,6 +1425,16 @@ def accumulate_in_place(table_ref, ids, updates):
         return None, None
 
     jax.lax.scan(one, None, (ids, updates))
+
+
+def donated_accumulator():
+    return jax.jit(lambda table, ids, updates: table.at[ids].add(updates), donate_argnums=0)
+
+
+# %% wrong="state-accumulate" because="Returns the new table as well, but the caller reads it from the Ref."
+def accumulate_in_place(table_ref, ids, updates):
+    jax.ref.addupdate(table_ref, ids, updates)
+    return table_ref[...]
 
 
 def donated_accumulator():
@@ -1772,6 +1811,42 @@ def collect_activations(params, xs):
     tap_refs = [jax.new_ref(jnp.zeros((xs.shape[0], *b.shape))) for _, b in params]
     outputs = jax.vmap(forward, in_axes=(None, 0, 0))(params, xs, tap_refs)
     return outputs, tap_refs
+
+
+# %% wrong="state-collect-activations" because="Does not write the result of the last layer."
+def forward(params, x, tap_refs=None):
+    for i, (w, b) in enumerate(params):
+        x = w @ x + b
+        if i < len(params) - 1:
+            x = jnp.tanh(x)
+        if tap_refs is not None and i < len(params) - 1:
+            tap_refs[i][...] = jax.lax.stop_gradient(x)
+    return x
+
+
+def collect_activations(params, xs):
+    tap_refs = [jax.new_ref(jnp.zeros((xs.shape[0], *b.shape))) for _, b in params]
+    outputs = jax.vmap(forward, in_axes=(None, 0, 0))(params, xs, tap_refs)
+    return outputs, [tap[...] for tap in tap_refs]
+
+
+# %% wrong="state-collect-activations" because="Runs the examples one after the other with `jax.lax.map`, which compiles to a loop."
+def forward(params, x, tap_refs=None):
+    for i, (w, b) in enumerate(params):
+        x = w @ x + b
+        if i < len(params) - 1:
+            x = jnp.tanh(x)
+        if tap_refs is not None:
+            tap_refs[i][...] = jax.lax.stop_gradient(x)
+    return x
+
+
+def collect_activations(params, xs):
+    def one(x):
+        tap_refs = [jax.new_ref(jnp.zeros_like(b)) for _, b in params]
+        return forward(params, x, tap_refs), [tap[...] for tap in tap_refs]
+
+    return jax.lax.map(one, xs)
 
 
 # %% right="state-collect-activations"
