@@ -1364,7 +1364,7 @@ def donated_accumulator():
     return jax.jit(lambda table, ids, updates: table.at[ids].add(updates), donate_argnums=0)
 
 
-# %% wrong="state-accumulate" because="Returns the old table as well, so the program has to copy it before it overwrites it."
+# %% wrong="state-accumulate" because="Returns a table as well, but the caller reads the Ref. To return the old values, a program has to copy them."
 def accumulate_in_place(table_ref, ids, updates):
     old = table_ref[...]
     jax.ref.addupdate(table_ref, ids, updates)
@@ -1431,7 +1431,7 @@ def donated_accumulator():
     return jax.jit(lambda table, ids, updates: table.at[ids].add(updates), donate_argnums=0)
 
 
-# %% wrong="state-accumulate" because="Returns the new table as well, but the caller reads it from the Ref."
+# %% wrong="state-accumulate" because="Returns a table as well, but the caller reads the Ref. To return the old values, a program has to copy them."
 def accumulate_in_place(table_ref, ids, updates):
     jax.ref.addupdate(table_ref, ids, updates)
     return table_ref[...]
