@@ -390,7 +390,7 @@ plots.show(
 
 # %% [markdown]
 # ## Deeper: Refs in loops and branches
-# The bodies of `scan`, `fori_loop`, `cond` and `switch` may close over Refs or take them as arguments. A Ref can also be an *input* of a `scan`. Each iteration then gets one row, and can write to it. A Ref cannot be the carry, because the body would return it.
+# The bodies of `scan`, `fori_loop`, `cond` and `switch` may close over Refs or take them as arguments. A Ref can also be an *input* of a `scan`. Each iteration then gets one row, and can write to it. A Ref cannot be the carry, because the body would return it. Under `vmap`, JAX 0.10.2 also rejects a Ref as an input. Close over the Ref instead, and write `rows[i]`.
 
 # %%
 rows = jax.new_ref(jnp.zeros((4, 2)))
@@ -409,6 +409,7 @@ def fill(rows, total):
 
 fill(rows, total)
 print(rows, total)
+print_error(lambda: jax.vmap(lambda x: jax.lax.scan(lambda _, row: (None, row[...]), None, jax.new_ref(x)))(xs[None]))
 
 # %% [markdown]
 # `while_loop` is an exception in JAX 0.10.2. Its body may write to a Ref, but its condition always reads the value from before the loop. This loop should end when the Ref reaches 3. Without the second condition it would never end. Use the carry for everything that decides when a loop ends.
@@ -493,7 +494,7 @@ seen = jax.new_ref(jnp.zeros(()))
 print(jax.grad(lambda x: jnp.sin(record_cotangent(seen, x**2)))(1.5), "  cotangent of x²:", seen, jnp.cos(1.5**2))
 
 # %% [markdown]
-# Three limits of version 0.10.2 matter here. First, `grad` fails if a function creates an integer Ref and updates it in a `scan`. Keep such a counter in the carry, or use `jnp.arange` as an input of the `scan`. Second, `jax.hessian` fails for functions that write to their own Refs, even without a `scan`. Third, JAX 0.10.2 cannot differentiate with respect to a Ref argument. Later versions can, with `with_refs`.
+# Four limits of version 0.10.2 matter here. First, `grad` fails if a function creates an integer Ref and updates it in a `scan`. Keep such a counter in the carry, or use `jnp.arange` as an input of the `scan`. Second, it fails if such a `scan` writes only the `stop_gradient` of values to a float Ref. Third, `jax.hessian` fails for functions that write to their own Refs, even without a `scan`. Fourth, JAX 0.10.2 cannot differentiate with respect to a Ref argument. Later versions can, with `with_refs`.
 
 
 # %%
@@ -511,6 +512,20 @@ def weighted_sum(xs):
 
 print("value:", weighted_sum(jnp.ones(3)))
 print_error(lambda: jax.grad(weighted_sum)(jnp.ones(3)))
+
+
+# %%
+def last_product(x):
+    last = jax.new_ref(jnp.zeros(()))
+
+    def one(_, value):
+        last[...] = jax.lax.stop_gradient(value * x)
+        return None, last[...] * x
+
+    return jax.lax.scan(one, None, jnp.arange(3.0))[1].sum()
+
+
+print_error(lambda: jax.grad(last_product)(2.0))
 print_error(lambda: jax.hessian(lambda xs: jnp.sum(clean_with_ref(xs)[0] ** 2))(xs[:3]))
 _, backward = jax.vjp(lambda ref: ref[...] ** 2, jax.new_ref(2.0))
 print_error(lambda: backward.with_refs(jax.new_ref(0.0))(1.0))

@@ -5,7 +5,7 @@
 # The checks create Refs, call your function with them, and read them afterwards. They call it as part of a compiled program, unless a task states something else. *Alias bytes* are the bytes of donated arguments that the results of a compiled program reuse, and *temporary bytes* are the memory that it needs in addition to arguments and results.
 
 # %% setup
-from grader.checks import ask, compare, inputs, program, require
+from grader.checks import ask, case, compare, inputs, program, require
 import itertools
 
 import jax
@@ -54,7 +54,7 @@ def running_stats_carry(xs, decay):
 #
 # **Example.** From `{"calls": 0, "total": 0}`, the batch `[1, 2]` gives the mean 3. Then `[4, 5]` gives (3 + 9) / 2 = 6.
 #
-# **Judged.** The results of many calls, in which each call gets the state of the call before. The new state has the structure, shapes and dtypes of the old one, also for float16, so a `scan` can carry it. The dict `state` is not changed, and nothing else is kept between calls. **Not judged.** Speed.
+# **Judged.** The results of many calls, in which each call gets the state of the call before. The new state has the structure, shapes and dtypes of the old one, also for float16, so a `scan` can carry it. The dict `state` is not changed, and no result depends on anything else that is kept between calls. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -113,8 +113,8 @@ for size in (1, 5):
     for x, total, count in zip(xs, totals, counts, strict=True):
         now, mean = made.run(now, x)
         compare(mean, np.float32(total / count), label="the mean of a later call")
+        compare(now, {"calls": np.int32(count), "total": np.float32(total)}, label="the new state of a later call")
     final = {"calls": np.int32(counts[-1]), "total": np.float32(totals[-1])}
-    compare(now, final, label="the state after six calls")
     scanned = program(probe_scan, state, xs)
     compare(scanned.run(state, xs), (final, np.float32(totals / counts)), label="the result of a scan over six batches")
 
@@ -204,6 +204,41 @@ def meter(state, x):
     return {"calls": calls, "total": total}, total / calls
 
 
+# %% wrong="state-counter" because="Returns the state as a tuple, but the structure of the new state has to be that of the old one."
+def meter(state, x):
+    calls = state["calls"] + 1
+    total = state["total"] + jnp.sum(x)
+    return (calls, total), total / calls
+
+
+# %% wrong="state-counter" because="Adds an entry to the state, so its structure changes, and a scan rejects it."
+def meter(state, x):
+    calls = state["calls"] + 1
+    total = state["total"] + jnp.sum(x)
+    return {"calls": calls, "total": total, "mean": total / calls}, total / calls
+
+
+# %% wrong="state-counter" because="Counts the numbers of a batch instead of the calls."
+def meter(state, x):
+    calls = state["calls"] + x.size
+    total = state["total"] + jnp.sum(x)
+    return {"calls": calls, "total": total}, total / calls
+
+
+# %% wrong="state-counter" because="Adds 1 to the count twice in each call."
+def meter(state, x):
+    calls = state["calls"] + 1
+    total = state["total"] + jnp.sum(x)
+    return {"calls": calls + 1, "total": total}, total / calls
+
+
+# %% wrong="state-counter" because="Returns the mean in the dtype of the batch instead of float32."
+def meter(state, x):
+    calls = state["calls"] + 1
+    total = state["total"] + jnp.sum(x)
+    return {"calls": calls, "total": total}, (total / calls).astype(x.dtype)
+
+
 # %% right="state-counter"
 def meter(state, x):
     new_state = jax.tree.map(jnp.add, state, {"calls": 1, "total": x.sum().astype(jnp.float32)})
@@ -242,7 +277,7 @@ def meter(state, x):
 #
 # **Example.** With `a` = [1, 2] and `b` = [3, 4], `exchange(a, b)` gives `a` = [3, 4] and `b` = [1, 2]. Then `double(a)` gives `a` = [6, 8]. Then `take(a)` returns [6, 8], and `a` = [0, 0].
 #
-# **Judged.** The values of the Refs and the results, for each dtype, with and without `jit`. Each Ref keeps its shape and dtype. **Not judged.** Whether you use `add_into`.
+# **Judged.** The values of the Refs and the results, for each dtype, with and without `jit`. Each Ref keeps its shape and dtype. **Not judged.** Whether you use `add_into`, and whether `take` itself has the decorator `@jax.jit`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -313,30 +348,44 @@ for label, one, wanted in zip(
 """Right inside a compiled program, for each dtype and shape."""
 
 
-def probe_all(a, b):
-    refs = [jax.new_ref(a) for _ in range(4)]
-    other = jax.new_ref(b)
-    nothing = [double(refs[0]), exchange(refs[1], other)]
-    taken = take(refs[2])
-    take(refs[3])
-    double(refs[3])
-    return [ref[...] for ref in (*refs, other)], taken, nothing
+def probe_double(a):
+    ref = jax.new_ref(a)
+    return double(ref), ref[...]
+
+
+def probe_take(a):
+    refs = jax.new_ref(a), jax.new_ref(a)
+    taken = take(refs[0])
+    take(refs[1])
+    double(refs[1])
+    return taken, [ref[...] for ref in refs]
+
+
+def probe_exchange(a, b):
+    refs = jax.new_ref(a), jax.new_ref(b)
+    return exchange(*refs), [ref[...] for ref in refs]
 
 
 for dtype, shape in ((np.float32, (3, 2)), (np.int32, (4,)), (jnp.bfloat16, ())):
     a, b = (inputs.rng().integers(-50, 50, size=shape).astype(dtype) for _ in range(2))
     a[...] += np.array(1, dtype) * (a == 0)
-    got, taken, nothing = program(probe_all, a, b).run(a, b)
-    compare(got[0], (a + a).astype(dtype), label="the Ref after double")
-    compare(got[1], b, label="the first Ref after exchange")
-    compare(got[4], a, label="the second Ref after exchange")
-    compare(got[2], np.zeros_like(a), label="the Ref after take")
-    compare(taken, a, label="the result of take")
-    compare(got[3], np.zeros_like(a), label="the Ref after take and double")
-    require(nothing == [None, None], "`double` and `exchange` return None, because they change their Refs.")
+    with case(f"for `double` with {a.dtype}"):
+        nothing, doubled = program(probe_double, a).run(a)
+        compare(doubled, (a + a).astype(dtype), label="the Ref after double")
+        require(nothing is None, "`double` returns something. It changes its Ref and returns None.")
+    with case(f"for `take` with {a.dtype}"):
+        taken, (zeros, doubled) = program(probe_take, a).run(a)
+        compare(taken, a, label="the result of take")
+        compare(zeros, np.zeros_like(a), label="the Ref after take")
+        compare(doubled, np.zeros_like(a), label="the Ref after take and double")
+    with case(f"for `exchange` with {a.dtype}"):
+        nothing, exchanged = program(probe_exchange, a, b).run(a, b)
+        compare(exchanged[0], b, label="the first Ref after exchange")
+        compare(exchanged[1], a, label="the second Ref after exchange")
+        require(nothing is None, "`exchange` returns something. It changes its Refs and returns None.")
 
 # %% hidden="state-fix-aliasing" name="eager" points=1
-"""Right without jit, and with the functions compiled themselves."""
+"""Right without jit, and with the functions compiled themselves, for each dtype."""
 
 
 def probe_ways(a, b):
@@ -350,21 +399,23 @@ def probe_ways(a, b):
     return results
 
 
-a, b = (jnp.asarray(inputs.rng().normal(size=3) + 5, jnp.float32) for _ in range(2))
-for how, got in zip(("without jit", "compiled"), ask(probe_ways, a, b), strict=True):
-    wanted = (np.asarray(b), 2 * np.asarray(a), np.asarray(a), np.zeros(3, np.float32))
-    for label, one, other in zip(
-        (
-            "the first Ref after exchange",
-            "the second Ref after exchange and double",
-            "the result of take",
-            "the Ref after take",
-        ),
-        got,
-        wanted,
-        strict=True,
-    ):
-        compare(one, other, label=f"{label} ({how})")
+for dtype in (np.float32, np.int32, jnp.bfloat16):
+    a, b = (inputs.rng().integers(1, 50, size=3).astype(dtype) for _ in range(2))
+    wanted = (b, (a + a).astype(dtype), a, np.zeros_like(a))
+    with case(f"for {a.dtype}"):
+        for how, got in zip(("without jit", "compiled"), ask(probe_ways, a, b), strict=True):
+            for label, one, other in zip(
+                (
+                    "the first Ref after exchange",
+                    "the second Ref after exchange and double",
+                    "the result of take",
+                    "the Ref after take",
+                ),
+                got,
+                wanted,
+                strict=True,
+            ):
+                compare(one, other, label=f"{label} ({how})")
 
 # %% [markdown] why="state-fix-aliasing"
 # `old = ref` is a second name for the same mutable array, and `old = ref[...]` is an array with the values of that moment. JAX rejects two names for one Ref where they meet in one compiled function, but inside Python it cannot see them. **Next:** Could JAX allow `add_into(ref, ref)`, if it knew that the function only reads its second argument?
@@ -492,6 +543,70 @@ def exchange(a_ref, b_ref):
     a_ref[...], b_ref[...] = b_ref[...], a_ref[...]
 
 
+# %% wrong="state-fix-aliasing" because="Freezes a Ref that is an argument. `jax.freeze` is for the end of a Ref that the function created itself. Read it with `[...]`."
+def double(ref):
+    add_into(ref, ref[...])
+
+
+def take(ref):
+    old = ref[...]
+    ref[...] = jnp.zeros_like(old)
+    return old
+
+
+def exchange(a_ref, b_ref):
+    a = jax.freeze(a_ref)
+    a_ref[...] = jax.freeze(b_ref)
+    b_ref[...] = a
+
+
+# %% wrong="state-fix-aliasing" because="Freezes a Ref that is an argument. `jax.freeze` is for the end of a Ref that the function created itself. Read it with `[...]`."
+def double(ref):
+    add_into(ref, ref[...])
+
+
+def take(ref):
+    old = jax.freeze(ref)
+    ref[...] = jnp.zeros_like(old)
+    return old
+
+
+def exchange(a_ref, b_ref):
+    a_ref[...], b_ref[...] = b_ref[...], a_ref[...]
+
+
+# %% wrong="state-fix-aliasing" because="Returns the Ref itself from `take`. A compiled function cannot return a Ref, and its values are zeros by then."
+def double(ref):
+    add_into(ref, ref[...])
+
+
+@jax.jit
+def take(ref):
+    old = ref
+    ref[...] = 0 * ref[...]
+    return old
+
+
+def exchange(a_ref, b_ref):
+    a_ref[...], b_ref[...] = b_ref[...], a_ref[...]
+
+
+# %% wrong="state-fix-aliasing" because="Returns the new values of a Ref. `double` and `exchange` change their Refs and return None."
+def double(ref):
+    add_into(ref, ref[...])
+    return ref[...]
+
+
+def take(ref):
+    old = ref[...]
+    ref[...] = jnp.zeros_like(old)
+    return old
+
+
+def exchange(a_ref, b_ref):
+    a_ref[...], b_ref[...] = b_ref[...], a_ref[...]
+
+
 # %% right="state-fix-aliasing"
 def double(ref):
     ref[...] += ref[...]
@@ -549,7 +664,7 @@ def exchange(a_ref, b_ref):
 #
 # **Example.** For `xs = [[2]]` and `decay = 0.5`, the mean is 1, the variance is 0.5 · 1 + 0.5 · 1² = 1, and the row is `[[1]]`, up to 1e-5.
 #
-# **Judged.** Values, gradients with respect to `xs` and `decay`, and the result under `vmap`. The program has one loop and is the same for any `t`. Nothing is kept between calls. The loop stores mean and variance in Refs that the function creates (observed). **Not judged.** How many Refs you use.
+# **Judged.** Values, gradients with respect to `xs` and `decay`, and the result under `vmap`. The program has one loop and is the same for any `t`. No call depends on an earlier one. The loop stores both mean and variance in Refs that the function creates, and its carry contains neither (observed). **Not judged.** How many Refs you use.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -674,24 +789,37 @@ for i, stream in enumerate(batch):
     compare(one, tuple(np.asarray(part, np.float32) for part in (rows, mean, var)), label="the result under vmap")
 
 # %% hidden="state-running-stats" name="refs" points=1 observed=true
-"""The loop works on Refs that the function creates."""
+"""The loop stores mean and variance in Refs that the function creates, and not in its carry."""
 
 
 def probe_jaxpr(xs, decay):
-    def loops_with_refs(jaxpr):
-        count = 0
+    def loops_of(jaxpr):
+        found = []
         for equation in jaxpr.eqns:
+            params, operands = equation.params, [variable.aval for variable in equation.invars]
             if equation.primitive.name in ("scan", "while"):
-                count += any("Ref{" in str(variable.aval) for variable in equation.invars)
-            count += sum(loops_with_refs(inner.jaxpr) for inner in equation.params.values() if hasattr(inner, "jaxpr"))
-        return count
+                start = sum(params.get(name, 0) for name in ("num_consts", "cond_nconsts", "body_nconsts"))
+                carry = operands[start:][: params.get("num_carry")]
+                refs = sum(int(np.prod(aval.shape)) for aval in operands if "Ref{" in str(aval))
+                found.append((refs, [int(np.prod(aval.shape)) for aval in carry if "float" in str(aval.dtype)]))
+            for inner in jax.tree.leaves(params, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
+                found += loops_of(inner) if hasattr(inner, "eqns") else []
+        return found
 
     closed = jax.make_jaxpr(running_stats)(xs, decay)
-    return loops_with_refs(closed.jaxpr), sum(isinstance(const, jax.ref.Ref) for const in closed.consts)
+    return loops_of(closed), sum(isinstance(const, jax.ref.Ref) for const in closed.consts)
 
 
-loops, outside = ask(probe_jaxpr, jnp.ones((3, 2)), jnp.float32(0.5))
-require(loops > 0, "No loop reads or writes a Ref: the state is threaded as in `running_stats_carry`.")
+width = 3
+loops, outside = ask(probe_jaxpr, jnp.ones((7, width)), jnp.float32(0.5))
+require(len(loops) > 0, "There is no loop over the rows, such as a `scan`. A Python loop is written out by tracing.")
+require(any(refs for refs, _ in loops), "No loop reads or writes a Ref: mean and variance have to be stored in Refs.")
+in_carry = any(size in (width, 2 * width) for _, carry in loops for size in carry)
+require(not in_carry, "The carry of the loop contains the mean or the variance. Store both in Refs only.")
+require(
+    any(refs >= 2 * width for refs, _ in loops),
+    "The Refs that the loop reads or writes are too small to contain both the mean and the variance.",
+)
 require(outside == 0, "The function uses a Ref from outside. Create all Refs inside.")
 
 # %% [markdown] why="state-running-stats"
@@ -736,7 +864,7 @@ def running_stats(xs, decay):
     return rows, mean[...], var[...]
 
 
-# %% wrong="state-running-stats" because="Stops the gradient at each write, as for a Ref from outside. The derivative through the statistics is lost."
+# %% wrong="state-running-stats" because="Stops the gradient at each write, as for a Ref from outside. The gradient has to flow through Refs that the function creates, and JAX 0.10.2 raises an error here."
 def running_stats(xs, decay):
     mean, var = jax.new_ref(jnp.zeros_like(xs[0])), jax.new_ref(jnp.ones_like(xs[0]))
 
@@ -838,6 +966,102 @@ def running_stats(xs, decay):
     return rows, mean_ref[...], var_ref[...]
 
 
+# %% wrong="state-running-stats" because="Keeps the mean or the variance in the carry. A Ref beside it does not replace the carry."
+def running_stats(xs, decay):
+    steps = jax.new_ref(jnp.float32(0))
+
+    def one(state, x):
+        mean, var = state
+        steps[...] += 1.0
+        mean = decay * mean + (1 - decay) * x
+        var = decay * var + (1 - decay) * (x - mean) ** 2
+        return (mean, var), (x - mean) / jnp.sqrt(var + 1e-5)
+
+    (mean, var), rows = jax.lax.scan(one, (jnp.zeros_like(xs[0]), jnp.ones_like(xs[0])), xs)
+    return rows, mean, var
+
+
+# %% wrong="state-running-stats" because="Keeps the mean or the variance in the carry. A Ref beside it does not replace the carry."
+def running_stats(xs, decay):
+    mean = jax.new_ref(jnp.zeros_like(xs[0]))
+
+    def one(var, x):
+        mean[...] = decay * mean[...] + (1 - decay) * x
+        var = decay * var + (1 - decay) * (x - mean[...]) ** 2
+        return var, (x - mean[...]) / jnp.sqrt(var + 1e-5)
+
+    var, rows = jax.lax.scan(one, jnp.ones_like(xs[0]), xs)
+    return rows, mean[...], var
+
+
+# %% wrong="state-running-stats" because="Keeps the mean or the variance in the carry. A Ref beside it does not replace the carry."
+def running_stats(xs, decay):
+    mean, var = jax.new_ref(jnp.zeros_like(xs[0])), jax.new_ref(jnp.ones_like(xs[0]))
+
+    def one(state, x):
+        m = decay * state[0] + (1 - decay) * x
+        v = decay * state[1] + (1 - decay) * (x - m) ** 2
+        mean[...], var[...] = m, v
+        return (m, v), (x - m) / jnp.sqrt(v + 1e-5)
+
+    _, rows = jax.lax.scan(one, (mean[...], var[...]), xs)
+    return rows, mean[...], var[...]
+
+
+# %% wrong="state-running-stats" because="Uses a Ref as an input of the scan, which JAX 0.10.2 does not support under vmap. Pass the rows as an array."
+def running_stats(xs, decay):
+    mean, var = jax.new_ref(jnp.zeros_like(xs[0])), jax.new_ref(jnp.ones_like(xs[0]))
+    rows = jax.new_ref(xs)
+
+    def one(_, row):
+        mean[...] = decay * mean[...] + (1 - decay) * row[...]
+        var[...] = decay * var[...] + (1 - decay) * (row[...] - mean[...]) ** 2
+        row[...] = (row[...] - mean[...]) / jnp.sqrt(var[...] + 1e-5)
+        return None, None
+
+    jax.lax.scan(one, None, rows)
+    return rows[...], mean[...], var[...]
+
+
+# %% wrong="state-running-stats" because="Normalises all rows after the loop, by the final statistics instead of those of the row."
+def running_stats(xs, decay):
+    mean, var = jax.new_ref(jnp.zeros_like(xs[0])), jax.new_ref(jnp.ones_like(xs[0]))
+
+    def one(_, x):
+        mean[...] = decay * mean[...] + (1 - decay) * x
+        var[...] = decay * var[...] + (1 - decay) * (x - mean[...]) ** 2
+        return None, None
+
+    jax.lax.scan(one, None, xs)
+    return (xs - mean[...]) / jnp.sqrt(var[...] + 1e-5), mean[...], var[...]
+
+
+# %% wrong="state-running-stats" because="Exchanges `decay` and `1 - decay`, so a decay near 1 forgets the past quickly."
+def running_stats(xs, decay):
+    mean, var = jax.new_ref(jnp.zeros_like(xs[0])), jax.new_ref(jnp.ones_like(xs[0]))
+
+    def one(_, x):
+        mean[...] = (1 - decay) * mean[...] + decay * x
+        var[...] = (1 - decay) * var[...] + decay * (x - mean[...]) ** 2
+        return None, (x - mean[...]) / jnp.sqrt(var[...] + 1e-5)
+
+    _, rows = jax.lax.scan(one, None, xs)
+    return rows, mean[...], var[...]
+
+
+# %% wrong="state-running-stats" because="Exchanges `decay` and `1 - decay`, so a decay near 1 forgets the past quickly."
+def running_stats(xs, decay):
+    mean, var = jax.new_ref(jnp.zeros_like(xs[0])), jax.new_ref(jnp.ones_like(xs[0]))
+
+    def one(_, x):
+        mean[...] = (1 - decay) * mean[...] + decay * x
+        var[...] = decay * var[...] + (1 - decay) * (x - mean[...]) ** 2
+        return None, (x - mean[...]) / jnp.sqrt(var[...] + 1e-5)
+
+    _, rows = jax.lax.scan(one, None, xs)
+    return rows, mean[...], var[...]
+
+
 # %% right="state-running-stats"
 @jax.jit
 def running_stats(xs, decay):
@@ -883,6 +1107,19 @@ def running_stats(xs, decay):
 
     jax.lax.fori_loop(0, xs.shape[0], one, None)
     return out[...], state["mean"][...], state["var"][...]
+
+
+# %% right="state-running-stats"
+def running_stats(xs, decay):
+    mean, var = jax.new_ref(jnp.zeros_like(xs[0])), jax.new_ref(jnp.ones_like(xs[0]))
+
+    def one(i, rows):
+        mean[...] = decay * mean[...] + (1 - decay) * xs[i]
+        var[...] = decay * var[...] + (1 - decay) * (xs[i] - mean[...]) ** 2
+        return rows.at[i].set((xs[i] - mean[...]) / jnp.sqrt(var[...] + 1e-5))
+
+    rows = jax.lax.fori_loop(0, xs.shape[0], one, jnp.zeros_like(xs))
+    return rows, mean[...], var[...]
 
 
 # %% [markdown] task="state-accumulate" stars=2 minutes=18 skills="03_jit,08_control_flow,state-running-stats"
@@ -1099,7 +1336,7 @@ def donated_accumulator():
     return jax.jit(lambda table, ids, updates: table.at[ids].add(updates), donate_argnums=0)
 
 
-# %% wrong="state-accumulate" because="Compiles the second version without donating, so the old and the new table both need memory."
+# %% wrong="state-accumulate" because="Returns a second version that is not compiled, or that does not donate the table, so the old and the new table both need memory."
 def accumulate_in_place(table_ref, ids, updates):
     jax.ref.addupdate(table_ref, ids, updates)
 
@@ -1127,7 +1364,7 @@ def donated_accumulator():
     return jax.jit(lambda table, ids, updates: table.at[ids].add(updates), donate_argnums=0)
 
 
-# %% wrong="state-accumulate" because="Returns the old table as well, so the program has to copy it before it overwrites it."
+# %% wrong="state-accumulate" because="Returns a table as well, but the caller reads the Ref. To return the old values, a program has to copy them."
 def accumulate_in_place(table_ref, ids, updates):
     old = table_ref[...]
     jax.ref.addupdate(table_ref, ids, updates)
@@ -1163,6 +1400,47 @@ def donated_accumulator():
     return jax.jit(update, donate_argnums=0)
 
 
+# %% wrong="state-accumulate" because="Returns a second version that is not compiled, or that does not donate the table, so the old and the new table both need memory."
+def accumulate_in_place(table_ref, ids, updates):
+    jax.ref.addupdate(table_ref, ids, updates)
+
+
+def donated_accumulator():
+    return lambda table, ids, updates: table.at[ids].add(updates)
+
+
+# %% wrong="state-accumulate" because="Reads, adds and writes, so a row that occurs twice is updated only once."
+def accumulate_in_place(table_ref, ids, updates):
+    jax.ref.addupdate(table_ref, ids, updates)
+
+
+def donated_accumulator():
+    return jax.jit(lambda table, ids, updates: table.at[ids].set(table[ids] + updates), donate_argnums=0)
+
+
+# %% wrong="state-accumulate" because="Reads, adds and writes, so a row that occurs twice is updated only once."
+def accumulate_in_place(table_ref, ids, updates):
+    def one(_, step):
+        table_ref[step[0]] += step[1]
+        return None, None
+
+    jax.lax.scan(one, None, (ids, updates))
+
+
+def donated_accumulator():
+    return jax.jit(lambda table, ids, updates: table.at[ids].add(updates), donate_argnums=0)
+
+
+# %% wrong="state-accumulate" because="Returns a table as well, but the caller reads the Ref. To return the old values, a program has to copy them."
+def accumulate_in_place(table_ref, ids, updates):
+    jax.ref.addupdate(table_ref, ids, updates)
+    return table_ref[...]
+
+
+def donated_accumulator():
+    return jax.jit(lambda table, ids, updates: table.at[ids].add(updates), donate_argnums=0)
+
+
 # %% right="state-accumulate"
 def accumulate_in_place(table_ref, ids, updates):
     def one(_, step):
@@ -1191,6 +1469,18 @@ def donated_accumulator():
         return jax.freeze(ref)
 
     return jax.jit(update, donate_argnums=(0,))
+
+
+# %% right="state-accumulate"
+def accumulate_in_place(table_ref, ids, updates):
+    table_ref[...] += jnp.zeros(table_ref.shape).at[ids].add(updates)
+
+
+def donated_accumulator():
+    def update(table, ids, updates):
+        return table + jnp.zeros_like(table).at[ids].add(updates)
+
+    return jax.jit(update, donate_argnums=0)
 
 
 # %% [markdown] task="state-collect-activations" stars=2 minutes=15 skills="04_grad,05_vmap,state-fix-aliasing"
@@ -1452,7 +1742,7 @@ def collect_activations(params, xs):
     return outputs, [tap[...] for tap in tap_refs]
 
 
-# %% wrong="state-collect-activations" because="Closes over Refs of one example under vmap, where all examples would write to the same Ref."
+# %% wrong="state-collect-activations" because="Uses Refs without an axis for the examples under vmap, where all examples would write to the same Ref."
 def forward(params, x, tap_refs=None):
     for i, (w, b) in enumerate(params):
         x = w @ x + b
@@ -1466,6 +1756,23 @@ def forward(params, x, tap_refs=None):
 def collect_activations(params, xs):
     tap_refs = [jax.new_ref(jnp.zeros(b.shape)) for _, b in params]
     outputs = jax.vmap(lambda x: forward(params, x, tap_refs))(xs)
+    return outputs, [tap[...] for tap in tap_refs]
+
+
+# %% wrong="state-collect-activations" because="Uses Refs without an axis for the examples under vmap, where all examples would write to the same Ref."
+def forward(params, x, tap_refs=None):
+    for i, (w, b) in enumerate(params):
+        x = w @ x + b
+        if i < len(params) - 1:
+            x = jnp.tanh(x)
+        if tap_refs is not None:
+            tap_refs[i][...] = jax.lax.stop_gradient(x)
+    return x
+
+
+def collect_activations(params, xs):
+    tap_refs = [jax.new_ref(jnp.zeros(b.shape)) for _, b in params]
+    outputs = jax.vmap(forward, in_axes=(None, 0, None))(params, xs, tap_refs)
     return outputs, [tap[...] for tap in tap_refs]
 
 
@@ -1504,6 +1811,42 @@ def collect_activations(params, xs):
     tap_refs = [jax.new_ref(jnp.zeros((xs.shape[0], *b.shape))) for _, b in params]
     outputs = jax.vmap(forward, in_axes=(None, 0, 0))(params, xs, tap_refs)
     return outputs, tap_refs
+
+
+# %% wrong="state-collect-activations" because="Does not write the result of the last layer."
+def forward(params, x, tap_refs=None):
+    for i, (w, b) in enumerate(params):
+        x = w @ x + b
+        if i < len(params) - 1:
+            x = jnp.tanh(x)
+        if tap_refs is not None and i < len(params) - 1:
+            tap_refs[i][...] = jax.lax.stop_gradient(x)
+    return x
+
+
+def collect_activations(params, xs):
+    tap_refs = [jax.new_ref(jnp.zeros((xs.shape[0], *b.shape))) for _, b in params]
+    outputs = jax.vmap(forward, in_axes=(None, 0, 0))(params, xs, tap_refs)
+    return outputs, [tap[...] for tap in tap_refs]
+
+
+# %% wrong="state-collect-activations" because="Runs the examples one after the other with `jax.lax.map`, which compiles to a loop."
+def forward(params, x, tap_refs=None):
+    for i, (w, b) in enumerate(params):
+        x = w @ x + b
+        if i < len(params) - 1:
+            x = jnp.tanh(x)
+        if tap_refs is not None:
+            tap_refs[i][...] = jax.lax.stop_gradient(x)
+    return x
+
+
+def collect_activations(params, xs):
+    def one(x):
+        tap_refs = [jax.new_ref(jnp.zeros_like(b)) for _, b in params]
+        return forward(params, x, tap_refs), [tap[...] for tap in tap_refs]
+
+    return jax.lax.map(one, xs)
 
 
 # %% right="state-collect-activations"
@@ -1554,7 +1897,7 @@ def collect_activations(params, xs):
 #
 # **Example.** With one channel, `delay` = 2, a buffer of zeros, position 0 and gain 0.5, the chunk `[1, 0, 0]` gives `[1, 0, 0.5]`. The buffer is then `[0.5, 0]` and the position is 1. A second chunk `[0, 4]` gives `[0, 4.25]`.
 #
-# **Judged.** Outputs, buffer and position, over several chunks of different lengths, from any position. Both programs have one loop, their size depends neither on the length of the chunk nor on the delay, and the number of floating-point operations does not grow with the delay. **Not judged.** Gradients, and temporary memory.
+# **Judged.** Outputs, buffer and position, over several chunks of different lengths, from any position. Both programs have one loop, their size depends neither on the length of the chunk nor on the delay, and the number of arithmetic operations and comparisons does not grow with the delay. **Not judged.** Gradients, temporary memory, and copies of rows.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1671,8 +2014,8 @@ require(
 if other.flops:
     require(
         other.flops < 600 * 4 / 2,
-        f"With a delay of 600 the program does {other.flops:,.0f} floating-point operations: each step touches the whole "
-        "buffer. Read and write one row.",
+        f"With a delay of 600 the program does {other.flops:,.0f} arithmetic operations and comparisons: each step computes "
+        "with the whole buffer. Compute with one row.",
     )
 
 # %% hidden="state-ring-buffer" name="refs" points=2
@@ -1718,8 +2061,8 @@ require(
 if other.flops:
     require(
         other.flops < 600 * 4 / 2,
-        f"With a delay of 600 the program does {other.flops:,.0f} floating-point operations: each step touches the whole "
-        "buffer. Read and write one row.",
+        f"With a delay of 600 the program does {other.flops:,.0f} arithmetic operations and comparisons: each step computes "
+        "with the whole buffer. Compute with one row.",
     )
 
 # %% [markdown] why="state-ring-buffer"
@@ -1958,6 +2301,92 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
     return jax.lax.scan(step, (buffer_ref, position_ref), chunk)[1]
 
 
+# %% wrong="state-ring-buffer" because="Selects the row with a mask, so each step computes with the whole buffer."
+def echo_carry(state, chunk, gain):
+    def step(state, x):
+        buffer, position = state
+        y = x + gain * buffer[position]
+        return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
+
+    return jax.lax.scan(step, state, chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, gain):
+    def step(_, x):
+        position = position_ref[...]
+        y = x + gain * buffer_ref[position]
+        here = (jnp.arange(buffer_ref.shape[0]) == position)[:, None]
+        buffer_ref[...] = jnp.where(here, y, buffer_ref[...])
+        position_ref[...] = (position + 1) % buffer_ref.shape[0]
+        return None, y
+
+    return jax.lax.scan(step, None, chunk)[1]
+
+
+# %% wrong="state-ring-buffer" because="Selects the row with a mask, so each step computes with the whole buffer."
+def echo_carry(state, chunk, gain):
+    def step(state, x):
+        buffer, position = state
+        here = jax.nn.one_hot(position, buffer.shape[0])[:, None]
+        y = x + gain * jnp.sum(here * buffer, axis=0)
+        return (buffer * (1 - here) + here * y, (position + 1) % buffer.shape[0]), y
+
+    return jax.lax.scan(step, state, chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, gain):
+    def step(_, x):
+        position = position_ref[...]
+        y = x + gain * buffer_ref[position]
+        buffer_ref[position] = y
+        position_ref[...] = (position + 1) % buffer_ref.shape[0]
+        return None, y
+
+    return jax.lax.scan(step, None, chunk)[1]
+
+
+# %% wrong="state-ring-buffer" because="Advances the position before the write, so the output replaces the next row."
+def echo_carry(state, chunk, gain):
+    def step(state, x):
+        buffer, position = state
+        y = x + gain * buffer[position]
+        return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
+
+    return jax.lax.scan(step, state, chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, gain):
+    def step(_, x):
+        y = x + gain * buffer_ref[position_ref[...]]
+        position_ref[...] = (position_ref[...] + 1) % buffer_ref.shape[0]
+        buffer_ref[position_ref[...]] = y
+        return None, y
+
+    return jax.lax.scan(step, None, chunk)[1]
+
+
+# %% wrong="state-ring-buffer" because="Advances the position before the write, so the output replaces the next row."
+def echo_carry(state, chunk, gain):
+    def step(state, x):
+        buffer, position = state
+        y = x + gain * buffer[position]
+        position = (position + 1) % buffer.shape[0]
+        return (buffer.at[position].set(y), position), y
+
+    return jax.lax.scan(step, state, chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, gain):
+    def step(_, x):
+        position = position_ref[...]
+        y = x + gain * buffer_ref[position]
+        buffer_ref[position] = y
+        position_ref[...] = (position + 1) % buffer_ref.shape[0]
+        return None, y
+
+    return jax.lax.scan(step, None, chunk)[1]
+
+
 # %% right="state-ring-buffer"
 def echo_carry(state, chunk, gain):
     delay = state[0].shape[0]
@@ -2020,3 +2449,27 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
 
     jax.lax.fori_loop(0, chunk.shape[0], step, None)
     return outputs[...]
+
+
+# %% right="state-ring-buffer"
+def echo_carry(state, chunk, gain):
+    buffer, position = state
+
+    def step(buffer, x):
+        y = x + gain * buffer[0]
+        return jnp.concatenate([buffer[1:], y[None]]), y
+
+    buffer, outputs = jax.lax.scan(step, jnp.roll(buffer, -position, axis=0), chunk)
+    position = (position + chunk.shape[0]) % buffer.shape[0]
+    return (jnp.roll(buffer, position, axis=0), position), outputs
+
+
+def echo_ref(buffer_ref, position_ref, chunk, gain):
+    def step(_, x):
+        position = position_ref[...]
+        y = x + gain * buffer_ref[position]
+        buffer_ref[position] = y
+        position_ref[...] = (position + 1) % buffer_ref.shape[0]
+        return None, y
+
+    return jax.lax.scan(step, None, chunk)[1]
