@@ -222,7 +222,7 @@ print_error(error.throw)
 print_error(lambda: jax.jit(predict_checked)(weights[first], xs[17]))
 
 # %% [markdown]
-# `error.get()` returns the message of the first failed check or `None`, and `error.throw()` raises it. Without one of these calls, a failed check goes unnoticed. As the last error shows, a check cannot be compiled without `checkify`.
+# `error.get()` returns the message of the first failed check or `None` (after `vmap`, a line for each failing example), and `error.throw()` raises it. Without one of these calls, a failed check goes unnoticed. As the last error shows, a check cannot be compiled without `checkify`.
 
 # %% [markdown] predict="debug-checkify-order"
 # Which of these names the failing example of the batch?
@@ -244,7 +244,7 @@ for function in (checkify_of_vmap, vmap_of_checkify):
 # | `errors=` | reports |
 # |---|---|
 # | `checkify.user_checks` (the default) | a failed `checkify.check` |
-# | `checkify.nan_checks` | an operation with a NaN in its result, even if it is masked later |
+# | `checkify.nan_checks` | most operations with a NaN in their result, even if it is masked later |
 # | `checkify.div_checks` | a division by zero |
 # | `checkify.index_checks` | an index that is out of bounds |
 # | `checkify.float_checks` | NaN and division by zero |
@@ -479,7 +479,20 @@ for name, function in functions.items():
 # %% [markdown]
 # The message for `dynamic_slice` names the start index, 2, although only the end of the slice is out of bounds.
 #
-# `checkify` of `grad` also checks the backward pass, as the line for `grad` shows. `grad` of `checkify` checks the forward pass only. No set of checks reports an infinity without a division, as the last line shows. For infinities write a check, such as `checkify.check(jnp.isfinite(y).all(), "...")`.
+# `checkify` of `grad` also checks the backward pass, as the line for `grad` shows. `grad` of `checkify` checks the forward pass only. No set of checks reports an infinity without a division, as the last line shows. For infinities, write a check, such as `checkify.check(jnp.isfinite(y).all(), "...")`.
+#
+# Some NaN are not reported. `checkify` has no NaN check for a few operations, and a constant NaN in `where` is not the result of a checked operation. It also cannot transform a `vmap` of `while_loop`.
+
+# %%
+unchecked = {
+    "cholesky": lambda x: jax.lax.linalg.cholesky(x[0] - jnp.eye(2)),
+    "constant in where": lambda x: jnp.where(x > 0, x, jnp.nan),
+}
+for name, function in unchecked.items():
+    error, value = jax.jit(checkify.checkify(function, errors=checkify.all_checks))(at_zero)
+    print(f"{name:20s}NaN in the result: {bool(jnp.isnan(value).any())}, error: {error.get()}")
+loops = jax.vmap(lambda x: jax.lax.while_loop(lambda c: c < 3, lambda c: c + 1, x))
+print_error(lambda: checkify.checkify(loops, errors=checkify.all_checks)(at_zero))
 
 
 # %%

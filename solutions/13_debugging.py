@@ -122,14 +122,16 @@ def records(losses):
 
 rng = inputs.rng()
 draw = lambda: rng.integers(1, 400, size=12).astype(np.float32) / 8
-mixed, equal, late, falling = draw(), draw(), draw(), np.sort(draw())[::-1].copy()
+mixed, equal, late, falling, infinite = draw(), draw(), draw(), np.sort(draw())[::-1].copy(), draw()
 equal[[2, 5, 9]] = equal.min() - 1  # the lowest loss three times
 late[[0, 6]] = np.nan
+infinite[[0, 1, 5]] = np.inf
 calls = {
     "in the first call": mixed,
     "in a second call of the same program": draw(),
     "when the lowest loss occurs again": equal,
     "when some losses are NaN": late,
+    "when the first losses are infinite": infinite,
     "when every loss is lower than the one before": falling - np.arange(12, dtype=np.float32),
 }
 results, printed = ask(lambda *calls: record_prints(print_under_jit, *calls), *calls.values())
@@ -216,6 +218,28 @@ def print_under_jit(losses):
     return jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses))[0]
 
 
+# %% wrong="debug-print" because="Always prints the first loss, but an infinite one is not a record."
+def print_under_jit(losses):
+    def body(lowest, step_and_loss):
+        step, loss = step_and_loss
+        record = (loss < lowest) | ((step == 0) & ~jnp.isnan(loss))
+        jax.lax.cond(record, lambda: jax.debug.print("step {}: loss {:.3f}", step, loss), lambda: None)
+        return jnp.where(loss < lowest, loss, lowest), None
+
+    return jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses))[0]
+
+
+# %% wrong="debug-print" because="Skips a loss if it is at least the lowest one, but every comparison with NaN is false, so NaN is printed."
+def print_under_jit(losses):
+    def body(lowest, step_and_loss):
+        step, loss = step_and_loss
+        report = lambda: jax.debug.print("step {}: loss {:.3f}", step, loss)
+        jax.lax.cond(loss >= lowest, lambda: None, report)
+        return jnp.where(loss < lowest, loss, lowest), None
+
+    return jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses))[0]
+
+
 # %% wrong="debug-print" because="Compares with the loss of the step before instead of the lowest one."
 def print_under_jit(losses):
     before = jnp.concatenate([jnp.array([jnp.inf]), losses[:-1]])
@@ -273,7 +297,7 @@ def print_under_jit(losses):
 #
 # **Example.** For `f = lambda x: jnp.log(x)` and `[1, -1, 0, -2]` the result is `[1, 3]`. The logarithm of 0 is an infinity, which is not a failure.
 #
-# **Judged.** The list, for each kind of failure, for none and for all examples, and for arrays and containers. A NaN counts even if a `where` masks it. **Not judged.** Speed, and whether you use a loop.
+# **Judged.** The list, for each kind of failure, for none and for all examples, and for arrays and containers. A NaN counts even if a `where` masks it. A branch of `cond` counts only for the examples that run it. **Not judged.** Speed, whether you use a loop, and what `checkify` does not check or support, such as `cholesky` and a `vmap` of `while_loop` in `f`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -329,7 +353,8 @@ good = {
     "index": rng.integers(4, size=n).astype(np.int32),
     "count": rng.integers(1, 5, size=n).astype(np.float32),
 }
-at = np.sort(rng.permutation(n)[:8]).reshape(4, 2)[:, rng.permutation(2)][rng.permutation(4)]
+# The three keys of the container are not the number of examples: no failure is among the first three.
+at = np.sort(3 + rng.permutation(n - 3)[:8]).reshape(4, 2)[:, rng.permutation(2)][rng.permutation(4)]
 changes = {
     "when a check fails for some examples": ("x", 200),
     "when a masked NaN appears in some examples": ("x", -4),
@@ -352,6 +377,17 @@ for when, examples, wanted in (
 ):
     with case(when):
         compare(ask(probe_failures, jax.tree.map(jnp.asarray, examples)), wanted, label="the list")
+
+
+def probe_branches(x):
+    return failing_examples(lambda x: jax.lax.cond(x > 0, lambda x: jnp.log(x - 3), lambda x: x, x), x)
+
+
+x = rng.uniform(4, 9, size=n).astype(np.float32)
+x[at[0]], x[at[1]] = 2, -2  # the logarithm of -1, and the branch without a logarithm
+with case("when only the branch that does not run would fail"):
+    wanted = sorted(int(i) for i in at[0])
+    compare(ask(probe_branches, jnp.asarray(x)), wanted, label="the list")
 
 # %% [markdown] why="debug-examples"
 # `vmap` of `checkify` returns one error value with an entry for each example, and all of them are computed in one call. `checkify` of `vmap` sees a single operation on the whole batch and can only tell that it failed. **Next:** How would you use the list to remove the bad examples from a batch without a new shape?
@@ -410,6 +446,28 @@ def failing_examples(f, examples):
     return re.findall(r"at mapped index (\d+):", error.get() or "")
 
 
+# %% wrong="debug-examples" because="Uses `vmap` inside `checkify`, which computes both branches of a `cond`."
+def failing_examples(f, examples):
+    checked = jax.jit(checkify.checkify(jax.vmap(f), errors=checkify.all_checks))
+    failing = []
+    for i in range(len(jax.tree.leaves(examples)[0])):
+        error, _ = checked(jax.tree.map(lambda array: array[i : i + 1], examples))
+        if error.get() is not None:
+            failing.append(i)
+    return failing
+
+
+# %% wrong="debug-examples" because="Uses `len` of the container, which is the number of its keys, as the number of examples."
+def failing_examples(f, examples):
+    checked = jax.jit(checkify.checkify(f, errors=checkify.all_checks))
+    failing = []
+    for i in range(len(examples)):
+        error, _ = checked(jax.tree.map(lambda array: array[i], examples))
+        if error.get() is not None:
+            failing.append(i)
+    return failing
+
+
 # %% right="debug-examples"
 def failing_examples(f, examples):
     checked = jax.jit(checkify.checkify(f, errors=checkify.all_checks))
@@ -432,13 +490,13 @@ def failing_examples(f, examples):
 
 # %% [markdown] task="debug-find" stars=2 minutes=18 skills="13_debugging,04_grad,08_control_flow"
 # ## Find the NaN
-# **Goal.** Write a function that names the operation where a NaN first appears in any function.
+# **Goal.** Write a function that names the operation of a function where a NaN first appears.
 #
 # **Signature.** `find_nan(f, *args)`. `f(*args)` returns an array or a container of arrays. The arguments are finite. The result is the name of the first operation of `f` whose result contains a NaN, as JAX names it, such as `"log"`, or `None` if there is no such operation.
 #
 # **Example.** `find_nan(lambda x: jnp.log(x) - jnp.sqrt(x), jnp.array([1.0, -1.0]))` is `"log"`.
 #
-# **Judged.** The name, for NaN in the result, for NaN that a `where` masks later, inside jitted functions and loops, and in gradients (`f` may be `jax.grad(g)`). An infinity, a division by zero or an index out of bounds does not count unless it gives a NaN. **Not judged.** Speed, and the names of operations after the first.
+# **Judged.** The name, for NaN in the result, for NaN that a `where` masks later, inside jitted functions and loops, and in gradients (`f` may be `jax.grad(g)`). An infinity or a division by zero does not count unless it gives a NaN. **Not judged.** Speed, the names of operations after the first, and operations for which `checkify` has no NaN check, such as an index out of bounds that gives a NaN (`jnp.take`) and `cholesky`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -543,6 +601,9 @@ def probe_case(which, x):
         "for an infinity without a NaN": lambda x: jnp.log(x * 0) * 2,
         "for 0 times infinity": lambda x: (x * 0) * jnp.exp(-x * 400),
         "for an index out of bounds": lambda x: x[x.astype(int) + 9] * 2,
+        "when the name contains a digit": lambda x: jnp.log1p(x - 1),
+        "when the name of a sum contains an underscore": lambda x: (jnp.exp(-x * 400) * jnp.array([1.0, -1, 1])).sum(),
+        "when the name of a product contains an underscore": lambda x: jnp.dot(jnp.exp(-x * 400), x * 0),
         "without arrays of floats": lambda x: x.astype(int) // 2,
     }
     return find_nan(functions[which], jnp.asarray(x))
@@ -559,6 +620,9 @@ wanted = {
     "for an infinity without a NaN": None,
     "for 0 times infinity": "mul",
     "for an index out of bounds": None,
+    "when the name contains a digit": "log1p",
+    "when the name of a sum contains an underscore": "reduce_sum",
+    "when the name of a product contains an underscore": "dot_general",
     "without arrays of floats": None,
 }
 x = -inputs.rng().uniform(1, 2, size=3).astype(np.float32)
@@ -570,7 +634,7 @@ for which, name in wanted.items():
         require(found == name, "The result is not the name of the first operation with a NaN.")
 
 # %% [markdown] why="debug-find"
-# `checkify` adds a test to each operation of the program and returns the first that failed, so masked values and loops are covered without leaving the compiled program. `debug_nans` needs `disable_jit` for the same result. **Next:** How would you find the *example* of a batch that produces the NaN?
+# `checkify` adds a test to each operation of the program and returns the first that failed, so masked values and loops are covered without leaving the compiled program. `debug_nans` alone tests only the results of a compiled function or loop, so it misses a NaN that is masked inside. **Next:** How would you find the *example* of a batch that produces the NaN?
 
 
 # %% wrong="debug-find" because="Also asks for division checks, so a division by zero is reported without the name of an operation."
@@ -578,6 +642,37 @@ def find_nan(f, *args):
     error, _ = jax.jit(checkify.checkify(f, errors=checkify.float_checks))(*args)
     message = error.get()
     return None if message is None else message.split(": ")[-1].rstrip(".")
+
+
+# %% wrong="debug-find" because="Also asks for division checks, so a division by zero is reported without the name of an operation."
+def find_nan(f, *args):
+    error, _ = jax.jit(checkify.checkify(f, errors=checkify.float_checks))(*args)
+    message = error.get()
+    return None if message is None else re.search(r"primitive: (\w+)", message)[1]
+
+
+# %% wrong="debug-find" because="Runs `f` under `debug_nans` alone, which does not look into loops and compiled functions."
+def find_nan(f, *args):
+    with jax.debug_nans(True):
+        try:
+            jax.block_until_ready(f(*args))
+        except FloatingPointError as problem:
+            return str(problem).split()[-1]
+
+
+# %% wrong="debug-find" because="Reads the letters of the name only, but names may contain digits and underscores."
+def find_nan(f, *args):
+    error, _ = jax.jit(checkify.checkify(f, errors=checkify.nan_checks))(*args)
+    message = error.get()
+    return None if message is None else re.search(r"primitive: ([a-z]+)", message)[1]
+
+
+# %% wrong="debug-find" because="Looks for a few known names in the message, but any operation may be the first."
+def find_nan(f, *args):
+    error, _ = jax.jit(checkify.checkify(f, errors=checkify.nan_checks))(*args)
+    message = (error.get() or "").split("primitive")[-1]
+    known = [name for name in ("log", "sqrt", "div", "mul", "sub", "add", "exp", "pow") if name in message]
+    return known[0] if known else None
 
 
 # %% wrong="debug-find" because="Keeps the default set of checks, which contains only the checks that the code itself makes."
@@ -751,8 +846,17 @@ for when, (wanted, changes) in cases.items():
         compare(index_of(*changes), np.int32(wanted), label="the index")
 with case("when finite parameters overflow"):
     grown = scale.copy()
+    grown[:early] = 1  # so what layer `early` takes is at least 4
     grown[early, 0, where] = 3e38
     compare(made.run((grown, shift), x + np.float32(4)), np.int32(early), label="the index")
+gains, x = np.ones((n, 3), np.float32), rng.uniform(1, 2, size=3).astype(np.float32)
+made = program(lambda params, x: first_bad_layer(lambda p, x: p * x, params, x), gains, x)
+gains[[early, late], where] = 1e20
+with case("when only the chain of the layers overflows"):
+    compare(made.run(gains, x), np.int32(late), label="the index")
+gains[early, where], gains[late, where] = 1e-20, 3.3e38
+with case("when a layer would overflow for `x`, but not for the result of the layer before"):
+    compare(made.run(gains, x * 2), np.int32(-1), label="the index")
 
 # %% hidden="debug-layer" name="program" points=2
 """The program for many layers has as many operations as the program for few, and is right."""
@@ -870,6 +974,23 @@ def first_bad_layer(layer, params, x):
     return jnp.where(jnp.all(fine), -1, jnp.argmin(fine))
 
 
+# %% wrong="debug-layer" because="Gives `x` to every layer, instead of the result of the layer before."
+def first_bad_layer(layer, params, x):
+    results = jax.vmap(layer, in_axes=(0, None))(params, x)
+    fine = jnp.isfinite(results).reshape(len(results), -1).all(axis=1)
+    return jnp.where(jnp.all(fine), -1, jnp.argmin(fine))
+
+
+# %% wrong="debug-layer" because="Tests the sum of a result, which overflows for large but finite values."
+def first_bad_layer(layer, params, x):
+    def body(x, p):
+        x = layer(p, x)
+        return x, jnp.isfinite(x.sum())
+
+    _, fine = jax.lax.scan(body, x, params)
+    return jnp.where(jnp.all(fine), -1, jnp.argmin(fine))
+
+
 # %% right="debug-layer"
 def first_bad_layer(layer, params, x):
     n = len(jax.tree.leaves(params)[0])
@@ -906,13 +1027,13 @@ def first_bad_layer(layer, params, x):
 
 # %% [markdown] task="debug-guard" stars=2 minutes=20 skills="13_debugging,03_jit,06_pytrees,debug-find"
 # ## A guard around a step
-# **Goal.** Wrap a training step of any kind so that a failed check neither stops the program nor changes the parameters.
+# **Goal.** Wrap a training step so that a failed check neither stops the program nor changes the parameters.
 #
 # **Signature.** `guarded_step(step)`. `step(params, batch)` returns new parameters, of the structure, shapes and dtypes of `params`. Both arguments are containers of arrays. The step may contain calls of `checkify.check`. `guarded_step` returns a function `guarded(params, batch)`, which returns a pair `(params, message)`. If everything is fine, it consists of the new parameters and `None`. Otherwise it consists of the parameters that `guarded` received and a message, a nonempty string. Four events count as failures: a failed `checkify.check`, a NaN in the result of any operation, a division by zero, and an index out of bounds.
 #
 # **Example.** With `step = lambda params, batch: params - jnp.log(batch)`, `guarded(jnp.float32(1), jnp.float32(-1))` returns the parameter 1 and a message, and `guarded(jnp.float32(1), jnp.float32(1))` returns 1 and `None`.
 #
-# **Judged.** Parameters and messages, for each kind of failure and for several structures, also in a good step after a bad one. The message of a failed `checkify.check` contains its text. The step is compiled, so calls of `guarded` with the same shapes trace `step` only once. **Not judged.** The text of other messages.
+# **Judged.** Parameters and messages, for each kind of failure and for several structures, also in a good step after a bad one. The message of a failed `checkify.check` contains its text. The step is compiled, so calls of `guarded` with the same shapes trace `step` only once, and a batch of another shape works too. **Not judged.** The text of other messages, and what `checkify` does not check or support, such as `cholesky`, a NaN constant in `jnp.where` and a `vmap` of `while_loop`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1013,6 +1134,18 @@ for (when, batch), answer in zip(cases.items(), answers, strict=True):
             require("the rate is not positive" in message, "The message does not contain the text of the check.")
         compare(got, wanted, label="the parameters")
 
+
+def probe_sizes(params, batches):
+    guarded = guarded_step(lambda params, batch: params - jnp.log(batch).sum())
+    return [guarded(params, batch) for batch in batches]
+
+
+batches = [rng.uniform(1, 2, size=size).astype(np.float32) for size in (3, 5, 3)]
+answers = ask(probe_sizes, jnp.float32(1), [jnp.asarray(batch) for batch in batches])
+for batch, answer in zip(batches, answers, strict=True):
+    with case("when the batches have several shapes"):
+        compare(answer, (np.float32(1 - np.log(batch).sum()), None), label="(params, message)")
+
 # %% hidden="debug-guard" name="compiled" points=2 observed=true
 """Calls with the same shapes trace the step once."""
 
@@ -1035,11 +1168,12 @@ require(calls[-1] > 0, "The step was never called.")
 require(
     calls[-1] == calls[0], f"Four calls of the same shapes ran the step in Python {calls[-1]} times. Compile it once."
 )
-for batch, (got, message) in zip(batches, results, strict=True):
+for i, (batch, (got, message)) in enumerate(zip(batches, results, strict=True), 1):
     fine = batch.min() > 0
-    require((message is None) == fine, "A message is missing, or there is one although nothing failed.")
-    wanted = [params[0] * batch, np.float32(params[1] + np.log(batch).sum())] if fine else params
-    compare(got, wanted, label="the parameters")
+    with case(f"in call {i} of 4"):
+        require((message is None) == fine, "A message is missing, or there is one although nothing failed.")
+        wanted = [params[0] * batch, np.float32(params[1] + np.log(batch).sum())] if fine else params
+        compare(got, wanted, label="the parameters")
 
 # %% [markdown] why="debug-guard"
 # `checkify` turns failures into a result, so the step is compiled as usual, and Python decides afterwards. Reading the error waits for the step, so it costs the overlap of Python and device. **Next:** How would you read the errors only every hundred steps, without losing one?
@@ -1154,6 +1288,35 @@ def guarded_step(step):
     return guarded
 
 
+# %% wrong="debug-guard" because="Compiles the step for the shapes of the first batch only."
+def guarded_step(step):
+    compiled = []
+
+    def guarded(params, batch):
+        if not compiled:
+            checked = checkify.checkify(step, errors=checkify.all_checks)
+            compiled.append(jax.jit(checked).lower(params, batch).compile())
+        error, new = compiled[0](params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Returns the parameters of the last good step instead of those that it received."
+def guarded_step(step):
+    checked, last = jax.jit(checkify.checkify(step, errors=checkify.all_checks)), []
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        if message is None:
+            last[:] = [new]
+        return (last[0] if last else params), message
+
+    return guarded
+
+
 # %% right="debug-guard"
 def guarded_step(step):
     every = checkify.user_checks | checkify.index_checks | checkify.div_checks | checkify.nan_checks
@@ -1252,7 +1415,7 @@ made = program(lambda params, batches: fix_the_seeds(params, batches, 1.0), para
 half = np.array([0.5, -0.5], np.float32)
 compare(made.run(params, batches)["params"], {"w": half[None], "b": half}, label="the parameters")
 compare(made.run(params, batches)["steps"], np.int32(1), label="the number of steps")
-require(made.run(params, batches)["bytes"] == 16, "6 float32 numbers have 24 bytes, and the parameters have 4 of them.")
+require(made.run(params, batches)["bytes"] == 16, "`bytes` is not 16, but 4 float32 numbers have 4 bytes each.")
 
 # %% hidden="debug-seeds" name="training" points=2
 """Right parameters after several good steps."""
@@ -1339,6 +1502,15 @@ with case("when a finite loss leads to some infinite parameters"):
     batches["x"] = np.concatenate([batches["x"], np.zeros((3, 1, 1), np.float32)], axis=2)
     made = program(lambda params, batches: fix_the_seeds(params, batches, 4.0), zeros, batches)
     judge(made.run(zeros, batches), {**zeros, "b": np.array([2, -2], np.float32)}, 1)
+with case("when the parameters are finite, but their sum is infinite"):
+    huge = {**zeros, "w": np.full((2, 2), 3e38, np.float32)}
+    batches["x"] = np.zeros((3, 1, 2), np.float32)
+    judge(made.run(huge, batches), *train(huge, batches, 4.0))
+with case("when a finite loss leads to an infinite entry of `b`"):
+    huge = {"w": np.zeros((1, 2), np.float32), "b": np.array([3e38, 3.2e38], np.float32)}
+    batches = batch([0], [0])
+    made = program(lambda params, batches: fix_the_seeds(params, batches, 1e38), huge, batches)
+    judge(made.run(huge, batches), huge, 0)
 
 # %% hidden="debug-seeds" name="bytes" points=1
 """The bytes of the parameters, for several dtypes."""
@@ -1542,6 +1714,89 @@ def fix_the_seeds(params, batches, rate):
         for leaf in jax.tree.leaves(new):
             running = running & jnp.isfinite(leaf).all()
         params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        return (params, state, steps + running, running), None
+
+    carry = params, tx.init(params), 0, True
+    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    return {
+        "params": params,
+        "steps": steps,
+        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
+    }
+
+
+# %% wrong="debug-seeds" because="Tests `w`, but not `b`."
+def fix_the_seeds(params, batches, rate):
+    start, tx = params, optax.sgd(rate)
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ params["w"] + params["b"]
+        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
+        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+
+    def step(carry, batch):
+        params, state, steps, running = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        running = running & jnp.isfinite(loss) & jnp.isfinite(new["w"]).all()
+        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        return (params, state, steps + running, running), None
+
+    carry = params, tx.init(params), 0, True
+    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    return {
+        "params": params,
+        "steps": steps,
+        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
+    }
+
+
+# %% wrong="debug-seeds" because="Tests the sum of each leaf, which overflows for large but finite values."
+def fix_the_seeds(params, batches, rate):
+    start, tx = params, optax.sgd(rate)
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ params["w"] + params["b"]
+        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
+        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+
+    def step(carry, batch):
+        params, state, steps, running = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        for leaf in (loss, *jax.tree.leaves(new)):
+            running = running & jnp.isfinite(leaf.sum())
+        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        return (params, state, steps + running, running), None
+
+    carry = params, tx.init(params), 0, True
+    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    return {
+        "params": params,
+        "steps": steps,
+        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
+    }
+
+
+# %% wrong="debug-seeds" because="Multiplies the update by 0 or 1, but 0 times NaN is NaN."
+def fix_the_seeds(params, batches, rate):
+    start, tx = params, optax.sgd(rate)
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ params["w"] + params["b"]
+        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
+        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+
+    def step(carry, batch):
+        params, state, steps, running = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        for leaf in (loss, *jax.tree.leaves(new)):
+            running = running & jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda new, old: old + running * (new - old), new, params)
         return (params, state, steps + running, running), None
 
     carry = params, tx.init(params), 0, True

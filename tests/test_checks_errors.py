@@ -10,11 +10,14 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 from conftest import ROOT
 from fill import fill, write
 
 from grader.checks.outcomes import CAUSES, LINES, PLACE, WIDTH, Cause, CheckFailed, explained
+from grader.checks.verbs import ask
 
 LESSON = "01_small"
 # Texts of later versions of JAX, beside that of the one here.
@@ -184,3 +187,24 @@ def test_an_error_that_we_have_no_words_for_is_quoted_in_public_checks(grader: A
     assert checks["small-mean-example"]["message"] == f"{said}\n{place}"
     begin = "Your answer cell raised NonConcreteBooleanIndexError on line 1: The number of entries under a mask"
     assert checks["small-double-example"]["message"].startswith(begin)
+
+
+def test_a_result_that_is_no_data_is_named() -> None:
+    def donated() -> jax.Array:
+        array = jax.numpy.zeros(2)
+        array.delete()
+        return array
+
+    for answer, message in (
+        (
+            donated,
+            "Your answer returned an `array that was deleted (donated)`. Do not donate an array that is used again.",
+        ),
+        (
+            lambda: np.ma.array([1.0]),
+            "Your answer returned a `MaskedArray`. Return arrays, numbers, strings or containers of them.",
+        ),
+    ):
+        with pytest.raises(CheckFailed) as failed:
+            ask(answer)
+        assert failed.value.message.endswith(message)

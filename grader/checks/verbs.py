@@ -270,8 +270,11 @@ def _hear(reply: Any) -> Any:
 def _value(p: Question, reply: dict[str, Any]) -> Any:
     if reply["status"] == "unsendable":
         wanted = "Return arrays, numbers, strings or containers of them"
+        if "donated" in reply["kind"]:
+            wanted = "Do not donate an array that is used again"
+        article = "an" if reply["kind"][:1].lower() in "aeio" else "a"
         raise CheckFailed(
-            f"{_subject(p)} returned a `{reply['kind']}`. {wanted}.",
+            f"{_subject(p)} returned {article} `{reply['kind']}`. {wanted}.",
             kind="unsendable",
             where=reply["kind"],
             hidden_message=f"{_subject(p)} returned something that is not data. {wanted}.",

@@ -1,6 +1,6 @@
 """Returns an object that is equal to everything."""
 # tally: failed, failed
-# says tally-example: `tally` returned a `Always`. Return arrays, numbers, strings or containers of them.
+# says tally-example: `tally` returned an `Always`. Return arrays, numbers, strings or containers of them.
 # %% answer="tally"
 class Always(int):
     __hash__ = int.__hash__
