@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 17 · Explicit sharding: shardings in types
 #
-# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/17_explicit_sharding/17_explicit_sharding.ipynb).* After the core you can read from its type how a value is sharded, resolve the errors that JAX raises for unclear shardings, and compare a model in the three modes of parallel programming.
+# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/17_explicit_sharding/17_explicit_sharding.ipynb).* After the core, you can read the sharding of a value from its type, resolve the errors that JAX raises for ambiguous shardings, and compare a model in Auto, Explicit and Manual mode.
 #
 # **Prerequisites.** Gradients (lesson 04), `vmap` (05), `scan` (08), meshes, specs and collectives (16). Try to answer these questions from memory.
 #
@@ -9,7 +9,7 @@
 #
 # <details><summary>Answer</summary>
 #
-# An all-reduce. The summed axis is partitioned, so each device has a part of every sum.
+# An all-reduce. The summed axis is partitioned, so each device computes partial sums.
 # </details>
 #
 # 2. From 16: What changes when you set a mesh with `jax.set_mesh(mesh)`?
@@ -67,9 +67,9 @@ with jax.set_mesh(auto):
 print("the result is stored as", result.sharding.spec)
 
 # %% [markdown]
-# `jax.typeof` returns the type that JAX has for a value. Here it contains the dtype and the shape. A concrete array has the attribute `sharding`, but `hidden` is only a tracer. If the compiler makes a bad choice, you find it only after compilation.
+# `jax.typeof` returns the type that JAX has for a value. Here it contains the dtype and the shape. A concrete array has the attribute `sharding`, but `hidden` is only a tracer. You notice a bad choice only after compilation.
 #
-# On an **Explicit** axis ([axis types](../docs/glossary.md#axis-type)), the sharding is part of the type. JAX computes it while it traces. `jax.make_mesh` creates Explicit axes by default, and this notebook uses the following mesh from now on.
+# On an **Explicit** axis ([axis types](../docs/glossary.md#axis-type)), the sharding is part of the type. JAX computes it during tracing. `jax.make_mesh` creates Explicit axes by default, and this notebook uses the following mesh from now on.
 
 # %%
 mesh = jax.make_mesh((4, 2), ("data", "model"), devices=eight)
@@ -88,7 +88,7 @@ plots.show_shardings({"x": x, "w": w, "result": result}, "The arguments and the 
 # %% [markdown] predict="explicit-outer-sum"
 # `column` has the type `float32[8@data,1]` and `row` the type `float32[1,8@model]`. What is the type of `column + row`?
 #
-# - [ ] `float32[8,8]`, because the specs of the two arguments differ | They do not conflict. Each of them concerns another axis of the result.
+# - [ ] `float32[8,8]`, because the specs of the two arguments differ | They do not conflict. Each of them partitions a different axis of the result.
 # - [x] `float32[8@data,8@model]` | Right. Each axis of the result is sharded like the argument that has this axis. Each device adds its part of the column to its part of the row.
 # - [ ] none, JAX raises an error | An error would be raised if both arguments used the same mesh axis.
 
@@ -104,8 +104,8 @@ print("table + ones ", jax.typeof(table + jnp.ones((8, 8))))
 # %% [markdown]
 # For each axis of the result, JAX compares the matching axes of the arguments.
 #
-# 1. If none is partitioned, the axis of the result is not partitioned either.
-# 2. If one is partitioned, or several are partitioned in the same way, the axis of the result is too.
+# 1. If no matching axis is partitioned, the axis of the result is not partitioned.
+# 2. If the partitioned axes agree, the axis of the result is partitioned in the same way.
 # 3. If two are partitioned differently, JAX raises an error.
 # 4. If the result would use a mesh axis twice, JAX raises an error.
 
@@ -115,10 +115,10 @@ print_error(lambda: table + table.T)  # rule 3
 print_error(lambda: column + other)  # rule 4
 
 # %% [markdown]
-# The messages name the mesh axes. The first lists the two specs. The second shows a result with `data` twice.
+# The first message lists the two specs. The second shows a result with `data` twice.
 #
 # ## Change a sharding with reshard
-# An error means that you have to decide. `jax.reshard` returns the same values with another sharding, also inside `jit`.
+# After such an error, choose a sharding. `jax.reshard` returns the same values with another sharding, also inside `jit`.
 
 
 # %%
@@ -130,6 +130,8 @@ print(jax.typeof(symmetric(table)))
 print_collectives(jax.jit(symmetric).lower(table).compile())  # for each collective, the elements on one device
 
 # %% [markdown]
+# The transposed blocks move between devices.
+#
 # In Auto mode, `with_sharding_constraint` chooses the sharding of an intermediate value. On Explicit axes, it is an assertion about the type.
 
 # %%
@@ -139,13 +141,13 @@ print_error(lambda: constrain(table, P("model", "data")), length=400)
 
 # %% [markdown]
 # ## Ambiguous products
-# In a product, the summed axis may be partitioned on both sides. Then each device computes a part of every sum, and the result can have several shardings.
+# In a matrix product, the summed axis may be partitioned on both sides. Then each device computes partial sums, and several shardings of the result are reasonable.
 
 # %% [markdown] predict="explicit-contraction"
 # `a` has the type `float32[8,8@data]` and `b` the type `float32[8@data,8]`. In Auto mode, the compiler adds the partial sums with an all-reduce. What happens to `a @ b` in Explicit mode?
 #
 # - [ ] an all-reduce, with the type `float32[8,8]` | This is one of several reasonable results, so JAX does not choose it for you.
-# - [x] an error that asks for the sharding of the result | Right. The sums could be replicated, partitioned along either axis, or left unreduced.
+# - [x] an error that asks for the sharding of the result | Right. The sums could be replicated, partitioned along one of the two axes, or left as partial sums.
 # - [ ] no communication, and each device keeps its part of the sums | This is possible too, but only if you request it.
 
 # %%
@@ -154,7 +156,7 @@ b = jax.device_put(np.ones((8, 8), np.float32), P("data", None))
 print_error(lambda: a @ b, length=400)
 
 # %% [markdown]
-# The message names the mesh axis of the summed axis on each side. `jnp.matmul`, `jnp.dot` and `jnp.einsum` take the argument `out_sharding`.
+# The message calls the summed axis a contracting dimension and names its mesh axis on each side. `jnp.matmul`, `jnp.dot` and `jnp.einsum` take the argument `out_sharding`.
 #
 # ![A product of two matrices on two devices, with the summed axis partitioned. Each device multiplies its columns of the left matrix by its rows of the right one and has a table of partial sums. Three results are possible. With out_sharding P(), an all-reduce gives both devices all sums. With P("data"), a reduce-scatter gives each device half of the rows. With unreduced, nothing is communicated and each device keeps its partial sums.](../images/explicit_contraction.svg)
 
@@ -168,7 +170,7 @@ for spec in (P(), P("data", None), P(None, "data"), P("data", "model")):
 # The number counts the elements that the collective returns on one device. For the second and the third result, a GPU or TPU can use a reduce-scatter. The compiler for CPUs uses an all-reduce, and each device keeps its shard. In the last program, each device needs only half of the columns.
 #
 # ## Types do not show every communication
-# JAX raises an error if the *sharding of the result* is unclear. If it is clear, the compiler still inserts the communication that the computation needs.
+# JAX raises an error if the *sharding of the result* is ambiguous. Otherwise, the compiler inserts the communication that the computation needs.
 
 # %%
 quiet = {
@@ -182,17 +184,17 @@ for name, (function, argument) in quiet.items():
     print_collectives(jax.jit(function).lower(argument).compile())
 
 # %% [markdown]
-# In the two products, only one side is partitioned along the summed axis, so the result is clear. The reshape puts the rows one after the other, so devices exchange half rows. Types show what is stored. The compiled program shows what is communicated.
+# In the two products, only one side is partitioned along the summed axis, and the compiler gathers it. The reshape puts the rows one after the other, so pairs of devices exchange half rows. Types show how values are stored. The compiled program shows what is communicated.
 #
 # ## Transformations work on types
-# The result of a transformation has types too.
+# Transformations compute shardings too.
 
 # %% [markdown] predict="explicit-gradient"
 # `x` has the type `float32[8@data,16]` and `w` the type `float32[16,32@model]`. What is the type of `jax.grad(loss)(w, x)` for `loss(w, x) = jnp.sum(jnp.tanh(x @ w))`?
 #
 # - [ ] `float32[16,32]`, because the gradient is a sum over the whole batch | The batch determines what is communicated. The type comes from `w`.
 # - [x] `float32[16,32@model]` | Right. The gradient with respect to an argument has the type of this argument.
-# - [ ] `float32[16@data,32@model]`, because the backward pass uses x and w | Then updating `w` would need another communication.
+# - [ ] `float32[16@data,32@model]`, because the backward pass uses x and w | By rule 2, `w` would then have another type after a gradient step.
 
 
 # %%
@@ -206,7 +208,7 @@ print_collectives(jax.jit(jax.grad(loss)).lower(w, x).compile())
 # %% [markdown]
 # So the types of the forward pass determine those of the backward pass. The gradient is replicated along `data`, as `w` is. Therefore the partial sums over the batch are added in an all-reduce.
 #
-# `vmap` removes the mapped axis from the type, together with its mesh axis, and the result has both again.
+# `vmap` removes the mapped axis from the type, together with its mesh axis. The type of the result has both again.
 
 # %%
 print("in the function:", end=" ")
@@ -227,10 +229,10 @@ print(jax.typeof(running_sum(jnp.zeros((8, 8), out_sharding=P("data", "model")),
 print(jax.typeof(running_sum(jnp.zeros_like(table), table)))
 
 # %% [markdown]
-# `jnp.zeros` has no argument whose sharding it could use, so its result is replicated. Pass `out_sharding`, or use `jnp.zeros_like`. The branches of `jax.lax.cond` need equal types for the same reason.
+# `jnp.zeros` has no argument whose sharding it could use, so its result is replicated. Pass `out_sharding`, or use `jnp.zeros_like`. The branches of `jax.lax.cond` also need equal types.
 #
 # ## Auto islands
-# Some operations have no rule for a partitioned axis, such as indexing, sorting or `roll` along this axis.
+# Some operations, such as indexing, sorting or `roll`, have no sharding rule along a partitioned axis.
 
 # %%
 rows = jax.device_put(np.arange(64, dtype=np.float32).reshape(16, 4), P("data", None))
@@ -239,7 +241,7 @@ print_error(lambda: jnp.roll(rows, 1, axis=0))
 print("one row:", jax.typeof(rows.at[0].get(out_sharding=P())))
 
 # %% [markdown]
-# For indexing, `.at[...].get(out_sharding=...)` states the result. For other operations, let the compiler partition this part of the program. `jax.sharding.auto_axes` makes all mesh axes Auto inside one function, and you state the sharding of its result.
+# For indexing, pass the sharding of the result to `.at[...].get(out_sharding=...)`. For other operations, write an [Auto island](../docs/glossary.md#auto-island), a function that the compiler partitions. `jax.sharding.auto_axes` makes all mesh axes Auto inside it, and you state the sharding of its result.
 
 
 # %%
@@ -253,17 +255,17 @@ def replicated_first(rows):
     return jax.reshard(jnp.roll(jax.reshard(rows, P()), -1, axis=0), P("data", None))
 
 
-island = functools.partial(next_row, out_sharding=jax.typeof(rows).sharding.spec)
+island = jax.jit(functools.partial(next_row, out_sharding=jax.typeof(rows).sharding.spec))
 print("type outside:", jax.typeof(island(rows)))
-for name, function in (("island", island), ("replicated first", replicated_first)):
+for name, function in (("island", island), ("replicated first", jax.jit(replicated_first))):
     print(f"{name:17s} ", end="")
-    print_collectives(jax.jit(function).lower(rows).compile())
+    print_collectives(function.lower(rows).compile())
 
 # %% [markdown]
-# In the island, each device sends one row to its neighbour. The other function gathers all rows on every device. An island can use only the arrays that are its arguments.
+# In the island, each device sends one row to its neighbour. The other function gathers all rows on every device. An island must receive each JAX array from outside as an argument.
 #
 # ## One transformer block in three modes
-# Lesson 16 introduced three modes. We now write the same transformer block in each of them. The batch is partitioned along `data`. The attention heads and the hidden units are partitioned along `model`. Two products sum over a partitioned axis, and the function that computes them is an argument.
+# We now write a transformer block in three modes. The batch is partitioned along `data`. The attention heads and the hidden units are partitioned along `model`. Two products sum over a partitioned axis, and the function that computes them is an argument.
 
 # %%
 BATCH, TIME, FEATURES, HEADS, SIZE, HIDDEN = 8, 16, 32, 4, 8, 64
@@ -296,7 +298,7 @@ params = {name: rng.normal(size=shape).astype(np.float32) / math.sqrt(FEATURES) 
 tokens = rng.normal(size=(BATCH, TIME, FEATURES)).astype(np.float32)
 
 # %% [markdown]
-# In Auto mode, `summed` is `jnp.einsum`. In Explicit mode, it needs the sharding of the result. In Manual mode, `jax.shard_map` runs the block on the shards of each device, and you call the all-reduce yourself. Its name is `jax.lax.psum`.
+# In Auto mode, `summed` is `jnp.einsum`. In Explicit mode, it also takes `out_sharding`. In the third mode, Manual, `jax.shard_map` runs the block on the shards of each device, and you call the all-reduce, `jax.lax.psum`, yourself.
 
 
 # %%
@@ -314,7 +316,7 @@ def manual_block(params, x):
 
 
 # %% [markdown] predict="explicit-three-modes"
-# We compile the three functions. Which program communicates least?
+# We compile the three functions. Which program communicates the least?
 #
 # - [ ] Auto, because the compiler is free to choose | It starts from the same shardings of the arguments, and here it finds the same program.
 # - [ ] Manual, because you call every collective yourself | You need an all-reduce where a partitioned axis is summed, as in the other modes.
@@ -340,7 +342,7 @@ for name, (its_mesh, function) in modes.items():
     print_collectives(forward)
 
 # %% [markdown]
-# We also compare the gradients and the bytes on each device.
+# We also compare the gradients and the bytes on each device. All-reduces of 1,024 elements sum over `model`, and the one of 4,096 sums all gradients over `data`.
 
 # %%
 for name, (_, backward) in programs.items():
@@ -371,7 +373,7 @@ plots.show(
 )
 
 # %% [markdown]
-# Apart from rounding and temporary memory, the programs agree. The modes differ in what you write, and in what you can check before you compile. Auto mode needs the least code. In Explicit mode, you state the sharding of two products and can read every sharding in the types. In Manual mode, you see every collective in the code.
+# Apart from rounding and temporary memory, the programs agree. Auto mode needs the least code. In Explicit mode, you state the sharding of two products and can read every sharding in the types. In Manual mode, the code contains every collective of the forward pass, and `jax.grad` adds the others.
 #
 # The core ends here.
 
@@ -381,7 +383,7 @@ plots.show(
 
 
 # %%
-def shown(name, wrong, right):
+def show(name, wrong, right):
     """Prints the start of the error of `wrong()`, and the type of `right()`."""
     print(f"-- {name}")
     print_error(wrong, length=200)
@@ -390,44 +392,44 @@ def shown(name, wrong, right):
 
 # %%
 halves = jax.reshard(rows, P(("data", "model"), None))
-shown("different specs", lambda: rows + halves, lambda: jax.reshard(rows, P(("data", "model"), None)) + halves)
+show("different specs", lambda: rows + halves, lambda: jax.reshard(rows, P(("data", "model"), None)) + halves)
 product = functools.partial(jnp.matmul, rows.T)
-shown("a product", lambda: product(halves), lambda: product(jax.reshard(halves, P("data")), out_sharding=P()))
+show("a product", lambda: product(halves), lambda: product(jax.reshard(halves, P("data")), out_sharding=P()))
 whole = jnp.ones((16, 4))
-shown(
+show(
     "concatenate",
     lambda: jnp.concatenate([rows, whole]),
     lambda: jnp.concatenate([rows, jax.reshard(whole, P("data"))]),
 )
 split = functools.partial(jnp.reshape, rows, (2, 8, 4))
-shown("reshape", split, lambda: split(out_sharding=P(None, "data", None)))
+show("reshape", split, lambda: split(out_sharding=P(None, "data", None)))
 half = lambda **options: rows.at[:8].get(**options)
-shown("a slice", half, lambda: half(out_sharding=P("data", None)))
-shown("an update", lambda: rows.at[0].set(0), lambda: rows.at[0].set(0, out_sharding=P("data", None)))
-shown("sort", lambda: jnp.sort(rows, axis=0), lambda: jnp.sort(jax.reshard(rows, P(None, "data")), axis=0))
+show("a slice", half, lambda: half(out_sharding=P("data", None)))
+show("an update", lambda: rows.at[0].set(0), lambda: rows.at[0].set(0, out_sharding=P("data", None)))
+show("sort", lambda: jnp.sort(rows, axis=0), lambda: jnp.sort(jax.reshard(rows, P(None, "data")), axis=0))
 
 # %% [markdown]
-# In the last line, `reshard` moves the partitioning to the other axis, so that each device has whole columns to sort. Transformations compare the types of several values. Their errors are ordinary `TypeError` and `ValueError` exceptions.
+# In the fix for `sort`, `reshard` partitions the other axis, so that each device has whole columns to sort. Transformations compare the types of several values. Their errors are ordinary `TypeError` and `ValueError` exceptions.
 
 # %%
-shown(
+show(
     "vmap over two arrays",
     lambda: jax.vmap(jnp.add)(rows, whole),
     lambda: jax.vmap(jnp.add)(rows, jax.reshard(whole, P("data", None))),
 )
-shown(
+show(
     "cond",
     lambda: jax.lax.cond(True, lambda: rows, lambda: jnp.zeros((16, 4))),
     lambda: jax.lax.cond(True, lambda: rows, lambda: jnp.zeros((16, 4), out_sharding=P("data", None))),
 )
-shown(
+show(
     "scan over a partitioned axis",
     lambda: jax.lax.scan(lambda total, row: (total + row, None), jnp.zeros(4), rows)[0],
     lambda: jax.lax.scan(lambda total, row: (total + row, None), jnp.zeros(4), jax.reshard(rows, P()))[0],
 )
 
 # %% [markdown]
-# The last fix gathers all rows on every device. `scan` uses one row after the other, and each of them is on another device. If you can, scan over an axis that is not partitioned.
+# The last fix gathers all rows on every device. `scan` processes the rows in order, but they are stored on different devices. If you can, scan over an axis that is not partitioned.
 #
 # | the message contains | what is wrong | fixes |
 # |---|---|---|
@@ -436,12 +438,12 @@ shown(
 # | `Contracting dimensions are sharded` | a summed axis is partitioned on both sides | `out_sharding` |
 # | `consistent sharding` | a summed axis is partitioned differently on the two sides | `reshard` one argument |
 # | `.at[...].get(out_sharding=)` | indexing along a partitioned axis | `.at[...].get(..., out_sharding=...)` |
-# | `not divisible` | the result does not divide evenly | an island, or padding (lesson 16) |
+# | `not divisible` | the axis of the result is not divisible by the mesh axis | an island, or padding (lesson 16) |
 # | `equal types` | a carry or a branch changes its type | `out_sharding` or `zeros_like` for the initial value |
 # | `should be sharded the same` | `vmap` over axes that are partitioned differently | `reshard` one argument |
 #
 # ## Deeper: unreduced values
-# The third result in the picture of the product is an **[unreduced](../docs/glossary.md#unreduced)** array. Each device stores a table of full size, and the value of the array is the sum of these tables. Its type contains `{U:data}`.
+# The third result in the picture of the product is an **[unreduced](../docs/glossary.md#unreduced)** array. Each device stores partial sums in an array of full size. The value is the sum of these arrays along the mesh axis `data`, and the type contains `{U:data}`.
 
 # %%
 partial = jnp.matmul(a, b, out_sharding=P(unreduced={"data"}))
@@ -451,32 +453,32 @@ for shard in partial.addressable_shards[::2]:  # those with the first position a
 print("the sum:", jax.reshard(partial, P())[0, 0])
 
 # %% [markdown]
-# `reshard` performs the reduction. Before it, you may add unreduced arrays, and then reduce all of them at once.
+# `reshard` performs the reduction. You can first add unreduced arrays and then reduce only their sum.
 
 
 # %%
-def reduced_twice(a, b):
+def reduce_twice(a, b):
     first, second = (jnp.matmul(left, b, out_sharding=P()) for left in (a, jnp.cos(a)))
     return first + second
 
 
-def reduced_once(a, b):
+def reduce_once(a, b):
     unreduced = P(unreduced={"data"})
     first, second = (jnp.matmul(left, b, out_sharding=unreduced) for left in (a, jnp.cos(a)))
     return jax.reshard(first + second, P())
 
 
-for function in (reduced_twice, reduced_once):
+for function in (reduce_twice, reduce_once):
     print_collectives(jax.jit(function).lower(a, b).compile())
-print("largest difference:", jnp.abs(reduced_twice(a, b) - reduced_once(a, b)).max())
+print("largest difference:", jnp.abs(reduce_twice(a, b) - reduce_once(a, b)).max())
 print_error(lambda: jnp.cos(partial))
 print_error(lambda: partial * partial)
 print_error(lambda: partial - partial)
 
 # %% [markdown]
-# Only linear operations are allowed, because the cosine of a sum is not the sum of the cosines. In JAX 0.10.2, some linear operations have no rule yet either, such as subtraction. Compilers for accelerators may find such a merged reduction by themselves. A type guarantees it.
+# In the first program, the compiler merges two all-reduces of 64 elements into one of 128. The second program sends half as much. Only linear operations are allowed, because the cosine of a sum is not the sum of the cosines. In JAX 0.10.2, some linear operations, such as subtraction, have no rule yet. A compiler may reduce the sum only once by itself, but the type guarantees it.
 #
-# The main use is in the backward pass. A replicated weight has a replicated gradient, so its partial sums are reduced at once. If you want to delay this, declare the weight **reduced**. It is stored like a replicated array, but its gradient is unreduced.
+# The main use is in the backward pass. A replicated weight has a replicated gradient, so its partial sums are reduced immediately. If you want to delay this reduction, declare the weight **reduced**. It is stored like a replicated array, but its gradient is unreduced.
 
 # %%
 print("gradient of a replicated weight:", jax.typeof(jax.grad(loss)(jnp.ones((16, 4)), x)))
@@ -495,14 +497,14 @@ def accumulate(weight, start):
     return jax.reshard(jax.lax.scan(add, start, micro_batches)[0], P())
 
 
-at_once = jax.jit(lambda w: accumulate(w, jnp.zeros_like(w)))
+immediate = jax.jit(lambda w: accumulate(w, jnp.zeros_like(w)))
 delayed = jax.jit(
     lambda w: accumulate(jax.reshard(w, P(reduced={"data"})), jax.reshard(jnp.zeros_like(w), P(unreduced={"data"})))
 )
 replicated = jnp.ones((16, 4))
-for function in (at_once, delayed):
+for function in (immediate, delayed):
     print_collectives(function.lower(replicated).compile())
-print("largest difference:", jnp.abs(at_once(replicated) - delayed(replicated)).max())
+print("largest difference:", jnp.abs(immediate(replicated) - delayed(replicated)).max())
 
 # %% [markdown]
 # | type of an argument | type of its gradient |
@@ -511,7 +513,7 @@ print("largest difference:", jnp.abs(at_once(replicated) - delayed(replicated)).
 # | replicated | replicated |
 # | reduced, `{R:data}` | unreduced, `{U:data}` |
 #
-# JAX 0.10.2 does not add a reduced bias to a partitioned batch, and other operations may lack rules.
+# JAX 0.10.2 does not add a reduced bias to a partitioned batch, and rules for other operations may be missing too.
 
 # %%
 print_error(lambda: x + jax.reshard(jnp.ones(16), P(reduced={"data"})))
@@ -520,7 +522,7 @@ print_error(lambda: x + jax.reshard(jnp.ones(16), P(reduced={"data"})))
 # The documentation has [more on autodiff and sharding](https://docs.jax.dev/en/latest/301/sharding-ad.html).
 #
 # ## Deeper: a mode for each axis
-# The mode belongs to a mesh axis. A mesh may have Explicit and Auto axes, and `auto_axes` changes only the axes in `axes=`. A type contains the Explicit axes only. Outside of `jit`, the attribute `sharding` of an array has all of them.
+# The mode belongs to a mesh axis. A mesh may have Explicit and Auto axes, and `auto_axes` changes only the axes in `axes=`. A type contains the Explicit axes only. The attribute `sharding` of a concrete array also contains the Auto axes.
 
 # %%
 mixed_types = AxisType.Explicit, AxisType.Auto
@@ -547,27 +549,27 @@ with jax.set_mesh(auto):
     doubled = jax.sharding.explicit_axes(inside)(in_auto, in_sharding=P("data", "model"))
 
 # %% [markdown]
-# `jax.shard_map` makes axes Manual. On Explicit axes, `in_specs` must match the types of the arguments. If you omit it, it is taken from the types. An island fails if it uses an Explicit array that is not an argument.
+# `jax.shard_map` makes axes Manual. On Explicit axes, `in_specs` must match the types of the arguments. If you omit it, JAX takes it from the types. The last error shows an island that uses an array from outside that is not an argument.
 
 # %%
 double = lambda shard: 2 * shard
 print(jax.typeof(jax.shard_map(double, out_specs=P("data", "model"))(table)))
 print_error(lambda: jax.shard_map(double, in_specs=P("model"), out_specs=P("model"))(table), length=400)
-print_error(lambda: jax.sharding.auto_axes(lambda t: t + table, out_sharding=P())(table), length=120)
+print_error(lambda: jax.sharding.auto_axes(lambda t: t + table, out_sharding=P())(table), length=270)
 
 # %% [markdown]
 # ## Deeper: create parameters in shards
-# A large parameter should be partitioned when it is created. Functions that create arrays take `out_sharding`, also those of `jax.random` and the initializers of `jax.nn`.
+# Create a large parameter in shards, so that no device ever stores all of it. Functions that create arrays take `out_sharding`, including those of `jax.random` and the initializers of `jax.nn`.
 
 # %%
 key = jax.random.key(0)
 print(jax.typeof(jax.random.normal(key, (16, 8), out_sharding=P("data"))))
 print(jax.typeof(jnp.arange(16, out_sharding=P("data"))))
-embedding = jax.nn.initializers.normal()(key, (64, 8), jnp.float32, P("model", None))
+embedding = jax.nn.initializers.normal()(key, (64, 8), out_sharding=P("model", None))
 print("embedding:", jax.typeof(embedding), bytes_on_device(embedding), "bytes on a device")
 
 # %% [markdown]
-# Lookups in a partitioned table are ambiguous, so state the result. Here each device looks up the rows that it has, and an all-reduce combines them.
+# Lookups in a partitioned table are ambiguous, so state the sharding of the result. Here each device looks up the rows that it has, and an all-reduce combines them.
 
 # %%
 words = jax.device_put(np.arange(40, dtype=np.int32).reshape(8, 5), P("data"))
@@ -577,7 +579,7 @@ print(jax.typeof(lookup(embedding, words)))
 print_collectives(jax.jit(lookup).lower(embedding, words).compile())
 
 # %% [markdown]
-# `jnp.zeros_like` uses the type of its argument. Therefore the state of an optimizer gets the shardings of the parameters, even in a jitted `init`. In Auto mode, a compiled function without an input value replicates its zeros.
+# `jnp.zeros_like` uses the type of its argument. Therefore the state of an optimizer gets the shardings of the parameters, even in a jitted `init`. In Auto mode, these zeros depend on no input of the compiled function, so the compiler replicates them.
 
 # %%
 for its_mesh in (auto, mesh):
@@ -588,7 +590,7 @@ for its_mesh in (auto, mesh):
 
 # %% [markdown]
 # ## Deeper: check the types for 1,024 devices
-# Types need no devices. An `AbstractMesh` has axes but no devices, and `jax.eval_shape` computes types without values. So a laptop can check the shardings of a program for a large machine.
+# You can compute types without devices. An `AbstractMesh` has axes but no devices, and `jax.eval_shape` computes types without values. So a laptop can check the shardings of a program for a large machine.
 
 # %%
 large = jax.sharding.AbstractMesh((64, 16), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
@@ -604,10 +606,10 @@ with jax.set_mesh(None), jax.sharding.use_abstract_mesh(large):
     print_error(lambda: jax.eval_shape(lambda x: x.T @ x, batch))
 
 # %% [markdown]
-# `set_mesh(None)` is needed here because the notebook has set a mesh of eight devices. `use_abstract_mesh` may only replace it by a mesh of the same size.
+# `set_mesh(None)` is needed here because the notebook has set a mesh of eight devices. `use_abstract_mesh` can replace it only with a mesh of the same size.
 #
 # ## Deeper: read a typed jaxpr
-# The jaxpr of a function contains the sharding of every value. In this gradient, the last product sums over the batch, which is partitioned. Its result is not partitioned along `data`, so this equation contains the all-reduce.
+# The jaxpr of a function contains the sharding of every value. In this gradient, the last product sums over the batch, which is partitioned. It is not ambiguous, because the gradient must have the type of `w`. This type is not partitioned along `data`, so the compiler inserts the all-reduce here.
 
 # %%
 print(jax.jit(jax.grad(loss)).trace(w, x).jaxpr)
@@ -640,4 +642,4 @@ print(jax.jit(jax.grad(loss)).trace(w, x).jaxpr)
 # | to delay a reduction | `out_sharding=P(unreduced={"data"})`, then `jax.reshard` |
 # | to know what is communicated | the compiled program, as in Auto mode |
 #
-# The JAX documentation has a page on [the three modes](https://docs.jax.dev/en/latest/201/sharding.html). In the first exercise, some lines are missing.
+# The JAX documentation has a page on [the three modes](https://docs.jax.dev/en/latest/201/sharding.html). In the first exercise, you predict the shardings of twelve expressions, three of which are given.
