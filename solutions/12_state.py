@@ -983,7 +983,7 @@ def running_stats(xs, decay):
 
 # %% wrong="state-running-stats" because="Keeps the mean or the variance in the carry. A Ref beside it does not replace the carry."
 def running_stats(xs, decay):
-    mean = jax.new_ref(jnp.zeros_like(xs[0]))
+    mean = jax.new_ref(jnp.zeros(xs.shape[1]))
 
     def one(var, x):
         mean[...] = decay * mean[...] + (1 - decay) * x
