@@ -792,7 +792,7 @@ def normal_equations(x, y):
 #
 # **Example.** `[3, 0, 0, 6, 0, 0, 0, 0]` with the type `float32[8@data]` becomes `[1, 1, 2, 2, 2, 0, 0, 1]`, which is also a `float32[8@data]`.
 #
-# **Judged.** The values, and the types for several meshes and shardings. In the compiled program, all collectives together return on each device fewer elements than `x` has (fewer than the columns of this device have, if the columns are partitioned too). An island that rolls or slices satisfies this. Gathering all rows or indexing with an array of integers does not. **Not judged.** The number of collectives, and the speed.
+# **Judged.** The values, and the types for several meshes and shardings. In the compiled program, all collectives together return on each device fewer elements than all rows of its columns have. If M devices partition the columns, these are 1/M of the elements of `x`. An island with `jnp.roll` satisfies this, and so does one that adds a row at each end and then slices. Gathering all rows, repeating the array, or indexing with an array of integers does not. **Not judged.** The number of collectives, and the speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -832,16 +832,16 @@ with jax.set_mesh(mesh):
     compare(result, np.array([1, 1, 2, 2, 2, 0, 0, 1], np.float32), label="the smoothed line")
     got = in_types(result.shape, entries_of(result))
     require(got == "float32[8@data]", f"The result has the type {got}; wanted float32[8@data].")
-    numbers = inputs.rng().normal(size=(16, 6)).astype(np.float32)
+    numbers = inputs.rng().normal(size=(48, 6)).astype(np.float32)
     table = place(mesh, numbers, "data", "model")
     made = program(smooth, table)
     compare(
         made.run(table), (np.roll(numbers, 1, 0) + numbers + np.roll(numbers, -1, 0)) / 3, label="the smoothed table"
     )
-    got = in_types((16, 6), entries_of(made.outputs))
-    require(got == "float32[16@data,6@model]", f"The result has the type {got}; wanted float32[16@data,6@model].")
+    got = in_types((48, 6), entries_of(made.outputs))
+    require(got == "float32[48@data,6@model]", f"The result has the type {got}; wanted float32[48@data,6@model].")
     sent = moved_elements(made) + summed_elements(made)
-    require(sent < 48, f"The collectives return {sent} elements on each device; 48 are all rows of its columns.")
+    require(sent < 144, f"The collectives return {sent} elements on each device; 144 are all rows of its columns.")
 
 # %% hidden="explicit-auto-island" name="types" points=1
 """The type of the result is that of the argument, for other meshes, ranks and shardings."""
@@ -888,7 +888,7 @@ for sizes, names, entries in (
     )
 
 # %% [markdown] why="explicit-auto-island"
-# In the island, all axes are Auto, so the compiler partitions the two rolls. Each device receives only the rows next to its own. Outside, the type is known again, because you stated it. **Next:** With `axes=`, an island can make only some mesh axes Auto. Which axes would you choose here, and could `smooth` find them by itself?
+# In the island, all axes are Auto, so the compiler partitions the two rolls. Each device receives only the rows next to its own. Outside, the type is known again, because you stated it. Updates of slices such as `x.at[1:].add(...)` are not an alternative here: with partitioned rows under `jit`, JAX 0.10.2 computes wrong sums for them. **Next:** With `axes=`, an island can make only some mesh axes Auto. Which axes would you choose here, and could `smooth` find them by itself?
 
 
 # %% wrong="explicit-auto-island" because="Rolls in Explicit mode, where `roll` has no rule for a partitioned axis."
@@ -928,7 +928,7 @@ def smooth(x):
     return jax.reshard(auto_axes(mean_of_three, out_sharding=P())(x), spec)
 
 
-# %% wrong="explicit-auto-island" because="Uses `x` of the outer function in the island, which accepts only its own arguments."
+# %% wrong="explicit-auto-island" because="Uses an array of the outer function in the island, which accepts only its own arguments."
 def smooth(x):
     def mean_of_three(shifted):
         return (jnp.roll(shifted, 1, axis=0) + x + jnp.roll(shifted, -1, axis=0)) / 3
@@ -969,6 +969,34 @@ def smooth(x):
     return auto_axes(mean_of_three, out_sharding=jax.typeof(x).sharding.spec)(x)
 
 
+# %% wrong="explicit-auto-island" because="Uses an array of the outer function in the island, which accepts only its own arguments."
+def smooth(x):
+    weights = jnp.ones(3) / 3
+
+    @auto_axes
+    def island(x):
+        return weights[0] * jnp.roll(x, 1, axis=0) + weights[1] * x + weights[2] * jnp.roll(x, -1, axis=0)
+
+    return island(x, out_sharding=jax.typeof(x).sharding.spec)
+
+
+# %% wrong="explicit-auto-island" because="Indexes the rows with an array of integers, for which the compiler gathers all rows."
+def smooth(x):
+    @auto_axes
+    def island(x):
+        rows = jnp.arange(len(x))
+        return (x[(rows - 1) % len(x)] + x + x[(rows + 1) % len(x)]) / 3
+
+    return island(x, out_sharding=jax.typeof(x).sharding.spec)
+
+
+# %% wrong="explicit-auto-island" because="Gathers the rows before it rolls. The columns remain partitioned, but every device receives all rows of its columns."
+def smooth(x):
+    spec = jax.typeof(x).sharding.spec
+    x = jax.reshard(x, P(None, *spec[1:]))
+    return jax.reshard((jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3, spec)
+
+
 # %% right="explicit-auto-island"
 def smooth(x):
     spec = jax.typeof(x).sharding.spec
@@ -1001,6 +1029,24 @@ def smooth(x):
         return (padded[:-2] + x + padded[2:]) / 3
 
     return jax.shard_map(on_shards, in_specs=spec, out_specs=spec)(x)
+
+
+# %% right="explicit-auto-island"
+def smooth(x):
+    def island(x):
+        longer = jnp.concatenate([x[-1:], x, x[:1]])
+        return (longer[:-2] + longer[1:-1] + longer[2:]) / 3
+
+    return auto_axes(island, out_sharding=jax.typeof(x).sharding)(x)
+
+
+# %% right="explicit-auto-island"
+def smooth(x):
+    def island(x):
+        longer = jnp.pad(x, [(1, 1)] + [(0, 0)] * (x.ndim - 1), mode="wrap")
+        return (longer[:-2] + longer[1:-1] + longer[2:]) / 3
+
+    return auto_axes(island, out_sharding=jax.typeof(x).sharding.spec)(x)
 
 
 # %% [markdown] task="explicit-mlp" stars=2 minutes=20 skills="explicit-resolve-ambiguity,sharding-place-batch"
