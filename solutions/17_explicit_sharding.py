@@ -114,7 +114,7 @@ def in_quiz(text, x, batch, weight, whole):
 # ## Which type does it have?
 # **Goal.** Predict the sharding of twelve expressions. Three of them are given.
 #
-# **Signature.** `typeof_quiz()` returns a dict from the text of each expression to the spec of its type, as a `P`. If JAX raises an error instead, the value is the string `"error"`. The expressions are the keys in the function `in_quiz` of the setup. They use four square arrays of the same shape (n, n).
+# **Signature.** `typeof_quiz()` returns a plain dict from the text of each expression to the spec of its type, as a `P`. If JAX raises an error instead, the value is the string `"error"`. The expressions are the keys in the function `in_quiz` of the setup. They use four square arrays of the same shape (n, n).
 #
 # | name | type |
 # |---|---|
@@ -210,7 +210,8 @@ with jax.set_mesh(mesh):
         except Exception:
             require(spec == "error", f"JAX raises an error for {words}, but you predict a spec.")
             continue
-        require(isinstance(spec, P), f"JAX computes a type for {words}, but you predict an error.")
+        require(spec != "error", f"JAX computes a type for {words}, but you predict an error.")
+        require(isinstance(spec, P), f"Your entry for {words} is not a P.")
         require(padded(spec, value.ndim) == entries_of(value), f"Your spec of {words} is wrong.")
 
 # %% [markdown] why="explicit-typeof-quiz"
@@ -322,6 +323,132 @@ def typeof_quiz():
         "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P("data", "model"),
         "gradient with respect to whole": P("data"),
+    }
+
+
+# %% wrong="explicit-typeof-quiz" because="Expects an error for a gradient, because its product sums over an axis that is partitioned on both sides. But JAX gives a gradient the type of its argument."
+def typeof_quiz():
+    return {
+        "x.T": P("model", "data"),
+        "batch + batch.T": "error",
+        "jnp.sin(x)": P("data", "model"),
+        "x.sum(axis=0)": P("model"),
+        "batch + weight": P("data", "model"),
+        "batch @ weight": P("data", "model"),
+        "x @ whole": P("data"),
+        "batch.T @ batch": "error",
+        "jnp.zeros_like(x)": P("data", "model"),
+        "jnp.zeros(x.shape)": P(),
+        "gradient with respect to weight": P(None, "model"),
+        "gradient with respect to whole": "error",
+    }
+
+
+# %% wrong="explicit-typeof-quiz" because="Expects a gradient to be partitioned like the batch that it sums over, but it has the type of its argument."
+def typeof_quiz():
+    return {
+        "x.T": P("model", "data"),
+        "batch + batch.T": "error",
+        "jnp.sin(x)": P("data", "model"),
+        "x.sum(axis=0)": P("model"),
+        "batch + weight": P("data", "model"),
+        "batch @ weight": P("data", "model"),
+        "x @ whole": P("data"),
+        "batch.T @ batch": "error",
+        "jnp.zeros_like(x)": P("data", "model"),
+        "jnp.zeros(x.shape)": P(),
+        "gradient with respect to weight": P(None, "model"),
+        "gradient with respect to whole": P("data"),
+    }
+
+
+# %% wrong="explicit-typeof-quiz" because="Expects an error where the two specs differ, but they may name different axes of the result."
+def typeof_quiz():
+    return {
+        "x.T": P("model", "data"),
+        "batch + batch.T": "error",
+        "jnp.sin(x)": P("data", "model"),
+        "x.sum(axis=0)": P("model"),
+        "batch + weight": P("data", "model"),
+        "batch @ weight": "error",
+        "x @ whole": P("data"),
+        "batch.T @ batch": "error",
+        "jnp.zeros_like(x)": P("data", "model"),
+        "jnp.zeros(x.shape)": P(),
+        "gradient with respect to weight": P(None, "model"),
+        "gradient with respect to whole": P(),
+    }
+
+
+# %% wrong="explicit-typeof-quiz" because="Expects a replicated product if one argument is replicated, but the rows of the other remain partitioned."
+def typeof_quiz():
+    return {
+        "x.T": P("model", "data"),
+        "batch + batch.T": "error",
+        "jnp.sin(x)": P("data", "model"),
+        "x.sum(axis=0)": P("model"),
+        "batch + weight": P("data", "model"),
+        "batch @ weight": P("data", "model"),
+        "x @ whole": P(),
+        "batch.T @ batch": "error",
+        "jnp.zeros_like(x)": P("data", "model"),
+        "jnp.zeros(x.shape)": P(),
+        "gradient with respect to weight": P(None, "model"),
+        "gradient with respect to whole": P(),
+    }
+
+
+# %% wrong="explicit-typeof-quiz" because="Expects the zeros of `zeros_like` to be replicated, but `zeros_like` uses the sharding of its argument."
+def typeof_quiz():
+    return {
+        "x.T": P("model", "data"),
+        "batch + batch.T": "error",
+        "jnp.sin(x)": P("data", "model"),
+        "x.sum(axis=0)": P("model"),
+        "batch + weight": P("data", "model"),
+        "batch @ weight": P("data", "model"),
+        "x @ whole": P("data"),
+        "batch.T @ batch": "error",
+        "jnp.zeros_like(x)": P(),
+        "jnp.zeros(x.shape)": P(),
+        "gradient with respect to weight": P(None, "model"),
+        "gradient with respect to whole": P(),
+    }
+
+
+# %% wrong="explicit-typeof-quiz" because="Expects an error for `zeros`, which receives no sharding, but the result is then replicated."
+def typeof_quiz():
+    return {
+        "x.T": P("model", "data"),
+        "batch + batch.T": "error",
+        "jnp.sin(x)": P("data", "model"),
+        "x.sum(axis=0)": P("model"),
+        "batch + weight": P("data", "model"),
+        "batch @ weight": P("data", "model"),
+        "x @ whole": P("data"),
+        "batch.T @ batch": "error",
+        "jnp.zeros_like(x)": P("data", "model"),
+        "jnp.zeros(x.shape)": "error",
+        "gradient with respect to weight": P(None, "model"),
+        "gradient with respect to whole": P(),
+    }
+
+
+# %% wrong="explicit-typeof-quiz" because="Writes the name of the mesh axis as a string instead of a `P`."
+def typeof_quiz():
+    return {
+        "x.T": P("model", "data"),
+        "batch + batch.T": "error",
+        "jnp.sin(x)": P("data", "model"),
+        "x.sum(axis=0)": "model",
+        "batch + weight": P("data", "model"),
+        "batch @ weight": P("data", "model"),
+        "x @ whole": P("data"),
+        "batch.T @ batch": "error",
+        "jnp.zeros_like(x)": P("data", "model"),
+        "jnp.zeros(x.shape)": P(),
+        "gradient with respect to weight": P(None, "model"),
+        "gradient with respect to whole": P(),
     }
 
 
@@ -590,6 +717,34 @@ def dot_specs(lhs, rhs):
     return P(rows, columns)
 
 
+# %% wrong="explicit-dot-specs" because="Finds a product ambiguous if the two entries of the summed axis share a name, but it is so only if they are equal."
+def dot_specs(lhs, rhs):
+    rows, left = (*lhs, None, None)[:2]
+    right, columns = (*rhs, None, None)[:2]
+    if left is not None and right is not None:
+        return "ambiguous" if set(names_of((left,))) & set(names_of((right,))) else "different"
+    names = names_of((rows, columns))
+    return P(rows, columns) if len(set(names)) == len(names) else "twice"
+
+
+# %% wrong="explicit-dot-specs" because="Reads two entries from each spec, but a spec may have fewer."
+def dot_specs(lhs, rhs):
+    if lhs[1] is not None and rhs[0] is not None:
+        return "ambiguous" if lhs[1] == rhs[0] else "different"
+    names = names_of((lhs[0], rhs[1]))
+    return P(lhs[0], rhs[1]) if len(set(names)) == len(names) else "twice"
+
+
+# %% wrong="explicit-dot-specs" because="Returns a tuple of the two entries instead of a `P`."
+def dot_specs(lhs, rhs):
+    rows, left = (*lhs, None, None)[:2]
+    right, columns = (*rhs, None, None)[:2]
+    if left is not None and right is not None:
+        return "ambiguous" if left == right else "different"
+    names = names_of((rows, columns))
+    return (rows, columns) if len(set(names)) == len(names) else "twice"
+
+
 # %% right="explicit-dot-specs"
 def dot_specs(lhs, rhs):
     typed = lambda spec: jax.ShapeDtypeStruct(
@@ -792,7 +947,7 @@ def normal_equations(x, y):
 #
 # **Example.** `[3, 0, 0, 6, 0, 0, 0, 0]` with the type `float32[8@data]` becomes `[1, 1, 2, 2, 2, 0, 0, 1]`, which is also a `float32[8@data]`.
 #
-# **Judged.** The values, and the types for several meshes and shardings. In the compiled program, all collectives together return on each device fewer elements than `x` has (fewer than the columns of this device have, if the columns are partitioned too). An island that rolls or slices satisfies this. Gathering all rows or indexing with an array of integers does not. **Not judged.** The number of collectives, and the speed.
+# **Judged.** The values, and the types for several meshes and shardings. In the compiled program, all collectives together return on each device fewer elements than all rows of its columns have. If M devices partition the columns, these are 1/M of the elements of `x`. An island with `jnp.roll` satisfies this, and so does one that adds a row at each end and then slices. Gathering all rows, repeating the array, or indexing with an array of integers does not. **Not judged.** The number of collectives, and the speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -832,16 +987,16 @@ with jax.set_mesh(mesh):
     compare(result, np.array([1, 1, 2, 2, 2, 0, 0, 1], np.float32), label="the smoothed line")
     got = in_types(result.shape, entries_of(result))
     require(got == "float32[8@data]", f"The result has the type {got}; wanted float32[8@data].")
-    numbers = inputs.rng().normal(size=(16, 6)).astype(np.float32)
+    numbers = inputs.rng().normal(size=(48, 6)).astype(np.float32)
     table = place(mesh, numbers, "data", "model")
     made = program(smooth, table)
     compare(
         made.run(table), (np.roll(numbers, 1, 0) + numbers + np.roll(numbers, -1, 0)) / 3, label="the smoothed table"
     )
-    got = in_types((16, 6), entries_of(made.outputs))
-    require(got == "float32[16@data,6@model]", f"The result has the type {got}; wanted float32[16@data,6@model].")
+    got = in_types((48, 6), entries_of(made.outputs))
+    require(got == "float32[48@data,6@model]", f"The result has the type {got}; wanted float32[48@data,6@model].")
     sent = moved_elements(made) + summed_elements(made)
-    require(sent < 48, f"The collectives return {sent} elements on each device; 48 are all rows of its columns.")
+    require(sent < 144, f"The collectives return {sent} elements on each device; 144 are all rows of its columns.")
 
 # %% hidden="explicit-auto-island" name="types" points=1
 """The type of the result is that of the argument, for other meshes, ranks and shardings."""
@@ -888,7 +1043,7 @@ for sizes, names, entries in (
     )
 
 # %% [markdown] why="explicit-auto-island"
-# In the island, all axes are Auto, so the compiler partitions the two rolls. Each device receives only the rows next to its own. Outside, the type is known again, because you stated it. **Next:** With `axes=`, an island can make only some mesh axes Auto. Which axes would you choose here, and could `smooth` find them by itself?
+# In the island, all axes are Auto, so the compiler partitions the two rolls. Each device receives only the rows next to its own. Outside, the type is known again, because you stated it. Updates of slices such as `x.at[1:].add(...)` are not an alternative here: with partitioned rows under `jit`, JAX 0.10.2 computes wrong sums for them. **Next:** With `axes=`, an island can make only some mesh axes Auto. Which axes would you choose here, and could `smooth` find them by itself?
 
 
 # %% wrong="explicit-auto-island" because="Rolls in Explicit mode, where `roll` has no rule for a partitioned axis."
@@ -928,7 +1083,7 @@ def smooth(x):
     return jax.reshard(auto_axes(mean_of_three, out_sharding=P())(x), spec)
 
 
-# %% wrong="explicit-auto-island" because="Uses `x` of the outer function in the island, which accepts only its own arguments."
+# %% wrong="explicit-auto-island" because="Uses an array of the outer function in the island, which accepts only its own arguments."
 def smooth(x):
     def mean_of_three(shifted):
         return (jnp.roll(shifted, 1, axis=0) + x + jnp.roll(shifted, -1, axis=0)) / 3
@@ -969,6 +1124,34 @@ def smooth(x):
     return auto_axes(mean_of_three, out_sharding=jax.typeof(x).sharding.spec)(x)
 
 
+# %% wrong="explicit-auto-island" because="Uses an array of the outer function in the island, which accepts only its own arguments."
+def smooth(x):
+    weights = jnp.ones(3) / 3
+
+    @auto_axes
+    def island(x):
+        return weights[0] * jnp.roll(x, 1, axis=0) + weights[1] * x + weights[2] * jnp.roll(x, -1, axis=0)
+
+    return island(x, out_sharding=jax.typeof(x).sharding.spec)
+
+
+# %% wrong="explicit-auto-island" because="Indexes the rows with an array of integers, for which the compiler gathers all rows."
+def smooth(x):
+    @auto_axes
+    def island(x):
+        rows = jnp.arange(len(x))
+        return (x[(rows - 1) % len(x)] + x + x[(rows + 1) % len(x)]) / 3
+
+    return island(x, out_sharding=jax.typeof(x).sharding.spec)
+
+
+# %% wrong="explicit-auto-island" because="Gathers the rows before it rolls. The columns remain partitioned, but every device receives all rows of its columns."
+def smooth(x):
+    spec = jax.typeof(x).sharding.spec
+    x = jax.reshard(x, P(None, *spec[1:]))
+    return jax.reshard((jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3, spec)
+
+
 # %% right="explicit-auto-island"
 def smooth(x):
     spec = jax.typeof(x).sharding.spec
@@ -1001,6 +1184,24 @@ def smooth(x):
         return (padded[:-2] + x + padded[2:]) / 3
 
     return jax.shard_map(on_shards, in_specs=spec, out_specs=spec)(x)
+
+
+# %% right="explicit-auto-island"
+def smooth(x):
+    def island(x):
+        longer = jnp.concatenate([x[-1:], x, x[:1]])
+        return (longer[:-2] + longer[1:-1] + longer[2:]) / 3
+
+    return auto_axes(island, out_sharding=jax.typeof(x).sharding)(x)
+
+
+# %% right="explicit-auto-island"
+def smooth(x):
+    def island(x):
+        longer = jnp.pad(x, [(1, 1)] + [(0, 0)] * (x.ndim - 1), mode="wrap")
+        return (longer[:-2] + longer[1:-1] + longer[2:]) / 3
+
+    return auto_axes(island, out_sharding=jax.typeof(x).sharding.spec)(x)
 
 
 # %% [markdown] task="explicit-mlp" stars=2 minutes=20 skills="explicit-resolve-ambiguity,sharding-place-batch"
@@ -1049,7 +1250,7 @@ def mlp(params, x):
 # %% check="explicit-mlp" name="example" points=1
 """The example, and the type of the result."""
 mesh = example_mesh()
-params = {name: np.zeros(shape, np.float32) for name, shape in {"w1": (4, 6), "b1": 6, "w2": (6, 4)}.items()}
+params = {name: np.zeros(shape, np.float32) for name, shape in {"w1": (4, 8), "b1": 8, "w2": (8, 4)}.items()}
 params["b2"] = np.ones(4, np.float32)
 with jax.set_mesh(mesh):
     specs = ask(mlp_specs)
@@ -1096,8 +1297,13 @@ for sizes in ((4, 2), (2, 4), (2, 3)):
     require(entries_of(made.outputs) == ("data", None), "The type of the result is not that of the batch.")
     for name in ("w1", "b1", "w2"):
         share = placed[name].addressable_shards[0].data.size
-        require(share * along_model == params[name].size, f"A device does not store its part of {name} alone.")
-    require(moved_elements(made) == 0, "The program has other collectives than an all-reduce.")
+        require(share * along_model <= params[name].size, f"A device stores more than 1/M of {name}.")
+        require(
+            share * along_model >= params[name].size,
+            f"A device stores less than 1/M of {name}, so it needs other parts.",
+        )
+    require(made.elements("all-gather") == 0, "The program has an all-gather. A single all-reduce suffices.")
+    require(moved_elements(made) == 0, "The program moves blocks from device to device. A single all-reduce suffices.")
     require(summed_elements(made) > 0, "The program has no all-reduce, so every device does all the work of the model.")
     require(
         summed_elements(made) == batch // along_data * d,
@@ -1187,7 +1393,7 @@ def mlp(params, x):
     return jnp.matmul(hidden, params["w2"], out_sharding=P("data", None)) + params["b2"]
 
 
-# %% wrong="explicit-mlp" because="Partitions the columns of w2 as those of w1, so the hidden units are gathered, and the result as well."
+# %% wrong="explicit-mlp" because="Partitions the columns of w2, so the hidden units are gathered, and the result as well."
 def mlp_specs():
     return {"w1": P(None, "model"), "b1": P("model"), "w2": P(None, "model"), "b2": P("model")}
 
@@ -1249,6 +1455,49 @@ def mlp(params, x):
     hidden = jnp.tanh(x @ params["w1"] + params["b1"])
     unreduced = P("data", None, unreduced={"model"})
     return jax.reshard(jnp.matmul(hidden, params["w2"], out_sharding=unreduced) + params["b2"], P("data", None))
+
+
+# %% wrong="explicit-mlp" because="Replicates the result of the second product and partitions it afterwards, so the whole batch is gathered."
+def mlp_specs():
+    return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model", None), "b2": P()}
+
+
+def mlp(params, x):
+    hidden = jnp.tanh(x @ params["w1"] + params["b1"])
+    result = jnp.matmul(hidden, params["w2"], out_sharding=P()) + params["b2"]
+    return jax.reshard(result, P("data", None))
+
+
+# %% wrong="explicit-mlp" because="Partitions the columns of the result first, and then its rows, which moves the result between the devices."
+def mlp_specs():
+    return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model", None), "b2": P()}
+
+
+def mlp(params, x):
+    hidden = jnp.tanh(x @ params["w1"] + params["b1"])
+    result = jnp.matmul(hidden, params["w2"], out_sharding=P(None, "model"))
+    return jax.reshard(result, P("data", None)) + params["b2"]
+
+
+# %% wrong="explicit-mlp" because="Partitions b2, which each device needs as a whole, so it has to be gathered."
+def mlp_specs():
+    return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model", None), "b2": P("model")}
+
+
+def mlp(params, x):
+    hidden = jnp.tanh(x @ params["w1"] + params["b1"])
+    return jnp.matmul(hidden, params["w2"], out_sharding=P("data", None)) + jax.reshard(params["b2"], P())
+
+
+# %% wrong="explicit-mlp" because="Partitions the weights along `data` as well, as in FSDP, so they are gathered before they are used."
+def mlp_specs():
+    return {"w1": P("data", "model"), "b1": P("model"), "w2": P("model", "data"), "b2": P()}
+
+
+def mlp(params, x):
+    w1, w2 = jax.reshard(params["w1"], P(None, "model")), jax.reshard(params["w2"], P("model", None))
+    hidden = jnp.tanh(x @ w1 + params["b1"])
+    return jnp.matmul(hidden, w2, out_sharding=P("data", None)) + params["b2"]
 
 
 # %% right="explicit-mlp"
@@ -1494,6 +1743,87 @@ def accumulate(loss, params, batches):
     return jax.tree.map(lambda leaf: leaf / len(batches) / jax.sharding.get_abstract_mesh().size, cast(P(), total))
 
 
+# %% wrong="explicit-accumulate" because="Reduces the gradients in each iteration, and not the sum after the loop."
+def accumulate(loss, params, batches):
+    weights = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+
+    def step(total, batch):
+        gradients = jax.tree.map(lambda leaf: jax.reshard(leaf, P()), jax.grad(loss)(weights, batch))
+        return jax.tree.map(jnp.add, total, gradients), None
+
+    total, _ = jax.lax.scan(step, jax.tree.map(jnp.zeros_like, params), batches)
+    return jax.tree.map(lambda leaf: leaf / len(batches), total)
+
+
+# %% wrong="explicit-accumulate" because="Starts with replicated zeros, but the carry of the loop is unreduced."
+def accumulate(loss, params, batches):
+    weights = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+    start = jax.tree.map(jnp.zeros_like, params)
+
+    def step(total, batch):
+        return jax.tree.map(jnp.add, total, jax.grad(loss)(weights, batch)), None
+
+    total, _ = jax.lax.scan(step, start, batches)
+    return jax.tree.map(lambda leaf: jax.reshard(leaf, P()) / len(batches), total)
+
+
+# %% wrong="explicit-accumulate" because="Declares the parameters unreduced, as if they were partial sums, but they should be reduced."
+def accumulate(loss, params, batches):
+    weights = jax.tree.map(lambda leaf: jax.reshard(leaf, P(unreduced={"data"})), params)
+    start = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
+
+    def step(total, batch):
+        return jax.tree.map(jnp.add, total, jax.grad(loss)(weights, batch)), None
+
+    total, _ = jax.lax.scan(step, start, batches)
+    return jax.tree.map(lambda leaf: jax.reshard(leaf, P()) / len(batches), total)
+
+
+# %% wrong="explicit-accumulate" because="Starts with unreduced zeros but takes the gradient with respect to replicated parameters, which is reduced at once."
+def accumulate(loss, params, batches):
+    start = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
+
+    def step(total, batch):
+        return jax.tree.map(jnp.add, total, jax.grad(loss)(params, batch)), None
+
+    total, _ = jax.lax.scan(step, start, batches)
+    return jax.tree.map(lambda leaf: jax.reshard(leaf, P()) / len(batches), total)
+
+
+# %% wrong="explicit-accumulate" because="Uses a Python loop. JAX unrolls it, so the program contains one copy of the step for each micro-batch."
+def accumulate(loss, params, batches):
+    weights = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+    total = jax.grad(loss)(weights, batches[0])
+    for batch in batches[1:]:
+        total = jax.tree.map(jnp.add, total, jax.grad(loss)(weights, batch))
+    return jax.tree.map(lambda leaf: jax.reshard(leaf, P()) / len(batches), total)
+
+
+# %% wrong="explicit-accumulate" because="Computes all steps at the same time with `vmap`, which needs the memory of all micro-batches at once."
+def accumulate(loss, params, batches):
+    losses = lambda params: jax.vmap(lambda batch: loss(params, batch))(batches)
+    return jax.grad(lambda params: jnp.mean(losses(params)))(params)
+
+
+# %% wrong="explicit-accumulate" because="Returns the gradient of the last micro-batch, because the body does not add to the carry."
+def accumulate(loss, params, batches):
+    weights = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+    start = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
+
+    def step(total, batch):
+        return jax.grad(loss)(weights, batch), None
+
+    total, _ = jax.lax.scan(step, start, batches)
+    return jax.tree.map(lambda leaf: jax.reshard(leaf, P()) / len(batches), total)
+
+
+# %% wrong="explicit-accumulate" because="Reduces the gradients of all steps and adds them afterwards. Add the unreduced gradients first."
+def accumulate(loss, params, batches):
+    weights = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+    _, each = jax.lax.scan(lambda _, batch: (None, jax.grad(loss)(weights, batch)), None, batches)
+    return jax.tree.map(lambda leaf: jax.reshard(leaf, P()).mean(0), each)
+
+
 # %% right="explicit-accumulate"
 def accumulate(loss, params, batches):
     count = jax.sharding.get_abstract_mesh().shape["data"]
@@ -1524,7 +1854,7 @@ def accumulate(loss, params, batches):
 #
 # **Example.** Of eight pages, page 0 links to all pages, itself included, and each other page links to page 0 alone. With c = 0.5, the ranks after one step are 1/16 + 0.5 · (1/64 + 7/8) = 0.5078 for page 0 and 1/16 + 0.5/64 = 0.0703 for each other page.
 #
-# **Judged.** The values and the type. In the compiled program, each collective returns at most 2n elements, so the table of links stays where it is. The devices store no other copy of it. **Not judged.** Whether you use `scan`, `fori_loop` or a Python loop.
+# **Judged.** The values and the type. In the compiled program, each collective returns at most 2n elements, so the table of links stays where it is. It is neither gathered nor partitioned in another way. A table of shares that is partitioned like `links` is allowed. **Not judged.** Whether you use `scan`, `fori_loop` or a Python loop.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1600,9 +1930,10 @@ for count, words in ((8, "eight devices"), (4, "four devices"), (2, "two devices
                 whole = isinstance(ranks, jax.Array) and ranks.shape == (n,)
                 require(whole, "the result is not an array with a rank for each page.")
                 values = np.asarray(ranks, np.float64)
-                equal, sums_to_one = np.ptp(values) <= 1e-3, not abs(values.sum() - 1) >= 1e-3
+                equal, total = np.ptp(values) <= 1e-3, values.sum()
                 require(not equal, "all ranks are equal, although every page with links has one to page 1.")
-                require(sums_to_one, "the sum of all ranks is not 1.")
+                require(not total <= 1 - 1e-3, "the sum of all ranks is less than 1.")
+                require(not total >= 1 + 1e-3, "the sum of all ranks is greater than 1.")
                 compare(ranks, wanted.astype(np.float32), label="the ranks")
 
 # %% hidden="explicit-pagerank" name="program" points=2
@@ -1685,7 +2016,7 @@ def pagerank(links, steps, damping):
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
-# %% wrong="explicit-pagerank" because="A page without links distributes nothing here, so the ranks no longer have the sum 1."
+# %% wrong="explicit-pagerank" because="A page without links distributes nothing here, so the sum of the ranks falls below 1."
 def pagerank(links, steps, damping):
     n = len(links)
     shares = links / jnp.maximum(links.sum(axis=1, keepdims=True), 1)
@@ -1716,6 +2047,139 @@ def pagerank(links, steps, damping):
     count = links.sum(axis=1, keepdims=True)
     shares = jax.reshard(jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n), P(None, "data"))
     step = lambda ranks, _: ((1 - damping) / n + damping * (jax.reshard(ranks, P()) @ shares), None)
+    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+
+
+# %% wrong="explicit-pagerank" because="Divides the rank of a page without links by n - 1, but it is divided among all n pages."
+def pagerank(links, steps, damping):
+    n = len(links)
+    count = links.sum(axis=1, keepdims=True)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / (n - 1))
+
+    def step(ranks, _):
+        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
+        return (1 - damping) / n + damping * received, None
+
+    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+
+
+# %% wrong="explicit-pagerank" because="Adds 1 - c to each rank instead of (1 - c)/n."
+def pagerank(links, steps, damping):
+    n = len(links)
+    count = links.sum(axis=1, keepdims=True)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
+
+    def step(ranks, _):
+        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
+        return (1 - damping) + damping * received, None
+
+    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+
+
+# %% wrong="explicit-pagerank" because="Computes one step too many."
+def pagerank(links, steps, damping):
+    n = len(links)
+    count = links.sum(axis=1, keepdims=True)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
+
+    def step(ranks, _):
+        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
+        return (1 - damping) / n + damping * received, None
+
+    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps + 1)[0]
+
+
+# %% wrong="explicit-pagerank" because="Divides by the number of links to a page instead of the number of its own links."
+def pagerank(links, steps, damping):
+    n = len(links)
+    count = links.sum(axis=0, keepdims=True)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
+
+    def step(ranks, _):
+        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
+        return (1 - damping) / n + damping * received, None
+
+    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+
+
+# %% wrong="explicit-pagerank" because="Gathers the table on every device, which is too large for one."
+def pagerank(links, steps, damping):
+    n, links = len(links), jax.reshard(links, P())
+    count = links.sum(axis=1, keepdims=True)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
+
+    def step(ranks, _):
+        received = jax.reshard(ranks, P()) @ shares
+        return jax.reshard((1 - damping) / n + damping * received, P("data")), None
+
+    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+
+
+# %% wrong="explicit-pagerank" because="Transposes the table to the other partitioning first, which moves all of it between the devices."
+def pagerank(links, steps, damping):
+    n = len(links)
+    count = links.sum(axis=1, keepdims=True)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
+    shares = jax.reshard(shares, P(None, "data"))
+
+    def step(ranks, _):
+        received = jax.reshard(ranks, P()) @ shares
+        return (1 - damping) / n + damping * received, None
+
+    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+
+
+# %% wrong="explicit-pagerank" because="Returns replicated ranks, but each device should store those of its own pages."
+def pagerank(links, steps, damping):
+    n = len(links)
+    count = links.sum(axis=1, keepdims=True)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
+
+    def step(ranks, _):
+        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
+        return (1 - damping) / n + damping * received, None
+
+    first = jnp.full(n, 1 / n, out_sharding=P("data"))
+    return jax.reshard(jax.lax.scan(step, first, None, length=steps)[0], P())
+
+
+# %% wrong="explicit-pagerank" because="Uses an argument name of another library. The sums of JAX take `keepdims`, as in NumPy."
+def pagerank(links, steps, damping):
+    n = len(links)
+    count = links.sum(axis=1, keepdim=True)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
+
+    def step(ranks, _):
+        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
+        return (1 - damping) / n + damping * received, None
+
+    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+
+
+# %% wrong="explicit-pagerank" because="A page without links keeps its own rank here, but it should divide it among all pages."
+def pagerank(links, steps, damping):
+    n = len(links)
+    count = links.sum(axis=1, keepdims=True)
+    own = jnp.arange(n, out_sharding=P("data"))[:, None] == jnp.arange(n)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), own)
+
+    def step(ranks, _):
+        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
+        return (1 - damping) / n + damping * received, None
+
+    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+
+
+# %% wrong="explicit-pagerank" because="Passes `out_sharding` to `eye`, which has no such argument."
+def pagerank(links, steps, damping):
+    n = len(links)
+    count = links.sum(axis=1, keepdims=True)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), jnp.eye(n, out_sharding=P("data", None)))
+
+    def step(ranks, _):
+        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
+        return (1 - damping) / n + damping * received, None
+
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
