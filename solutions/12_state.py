@@ -735,7 +735,7 @@ xs, decay = np.zeros((9, 2), np.float32), np.float32(0.1)
 xs[-1] = inputs.rng().uniform(1e-3, 2e-3, size=2)
 compare(program(running_stats, xs, decay).run(xs, decay), by_hand(xs, decay), label="the result for a constant stream")
 few, many = made[5], made[12]
-require(many.loops == 1, f"The program has {many.loops} loops; wanted one `scan` over the rows.")
+require(many.loops == 1, f"The program has {many.loops} loops; expected one `scan` over the rows.")
 require(
     few.operations == many.operations,
     f"With 5 rows the program has {few.operations} operations, with 12 it has {many.operations}: a Python loop was "
@@ -2006,7 +2006,7 @@ for delay, lengths in ((3, (7, 2)), (600, (5, 11))):
         )
         buffer, position = wanted[0]
 one, other = made[3, 7], made[600, 11]
-require(other.loops == 1, f"The program has {other.loops} loops; wanted one `scan` over the samples.")
+require(other.loops == 1, f"The program has {other.loops} loops; expected one `scan` over the samples.")
 require(
     one.operations == made[600, 5].operations == other.operations,
     "The number of operations depends on the length of the chunk or on the delay: a Python loop was written out.",
@@ -2053,7 +2053,7 @@ for delay, lengths in ((3, (7, 2)), (600, (5, 11))):
         )
         buffer, position = wanted[0]
 one, other = made[3, 7], made[600, 11]
-require(other.loops == 1, f"The program has {other.loops} loops; wanted one `scan` over the samples.")
+require(other.loops == 1, f"The program has {other.loops} loops; expected one `scan` over the samples.")
 require(
     one.operations == made[600, 5].operations == other.operations,
     "The number of operations depends on the length of the chunk or on the delay: a Python loop was written out.",

@@ -126,13 +126,13 @@ def predict_residuals(n):
 # %% check="memory-predict-residuals" name="example" points=1
 """The example: 400 bytes for `sine` at n = 100, and an int for each of the eight functions."""
 found = ask(predict_residuals, 100)
-require(isinstance(found, dict), f"`predict_residuals` returned a {type(found).__name__}; wanted a dict.")
+require(isinstance(found, dict), f"`predict_residuals` returned a {type(found).__name__}; expected a dict.")
 missing = sorted(set(FUNCTIONS) - set(found))
 require(not missing, f"These functions are missing: {', '.join(missing)}.")
 for name in FUNCTIONS:
     whole = isinstance(found[name], int | np.integer) and not isinstance(found[name], bool)
-    require(whole, f'The value of "{name}" is a {type(found[name]).__name__}; wanted an int.')
-require(found["sine"] == 400, f"For `sine` and n = 100 you return {found['sine']} bytes; wanted 400.")
+    require(whole, f'The value of "{name}" is a {type(found[name]).__name__}; expected an int.')
+require(found["sine"] == 400, f"For `sine` and n = 100 you return {found['sine']} bytes; expected 400.")
 
 # %% hidden="memory-predict-residuals" name="values" points=3
 """The bytes of all eight functions, for several n."""
@@ -332,12 +332,12 @@ for depth, sines in ((3, 5), (5, 2)):
     arrays = (nbytes(made.outputs["stored"]) - nbytes(layers)) / x.nbytes
     require(
         arrays < depth + 1.5,
-        f"With {depth} layers, {arrays:.1f} arrays of the size of x are stored in addition to the parameters; wanted "
+        f"With {depth} layers, {arrays:.1f} arrays of the size of x are stored in addition to the parameters; expected "
         f"{depth} or {depth + 1}. Results inside the blocks are stored too.",
     )
     require(
         arrays > depth - 0.5,
-        f"With {depth} layers, only {arrays:.1f} arrays of the size of x are stored in addition to the parameters; wanted "
+        f"With {depth} layers, only {arrays:.1f} arrays of the size of x are stored in addition to the parameters; expected "
         f"{depth} or {depth + 1}. The backward pass has to recompute several blocks together.",
     )
 
@@ -502,7 +502,7 @@ found = nbytes(made.outputs["stored"]) - nbytes(params) - x.nbytes
 products = 4 * (4 * 32 * 8 + 32 * 16)
 require(
     abs(found - products) < 64,
-    f"Apart from the arguments, {found:,} bytes are stored; wanted {products:,}, the results of five products.",
+    f"Apart from the arguments, {found:,} bytes are stored; expected {products:,}, the results of five products.",
 )
 
 # %% hidden="memory-dots-policy" name="values" points=1
@@ -1055,7 +1055,7 @@ compare(made.run(weights, x)["loss"], np.float32(np.mean(wanted**2)), rtol=1e-3,
 found = (nbytes(made.outputs["stored"]) - weights.nbytes) / x.nbytes
 require(
     5.5 < found < 7.5,
-    f"In addition to the weights, the residuals have {found:.1f} times the bytes of x; wanted 7, for the inputs of six "
+    f"In addition to the weights, the residuals have {found:.1f} times the bytes of x; expected 7, for the inputs of six "
     "layers and the last result.",
 )
 
@@ -1097,7 +1097,7 @@ require(
     "The program grows with the number of layers. Use a scan over the weights instead of a Python loop.",
 )
 loops = made[3].loops
-require(loops == 1, f"The forward pass has {loops} loops; wanted 1, the scan over the layers.")
+require(loops == 1, f"The forward pass has {loops} loops; expected 1, the scan over the layers.")
 
 # %% hidden="memory-offload" name="placement" points=3 observed=true
 """The inputs of the layers are the only residuals in host memory, and the device stores no other results of layers."""
@@ -1128,11 +1128,11 @@ for depth, sines in ((4, 3), (9, 1)):
     require(
         [size for _, size in on_host] == [depth * x.nbytes],
         f"With {depth} layers, the residuals in host memory have {sum(size for _, size in on_host):,} bytes in "
-        f"{len(on_host)} array(s); wanted one array with the input of each layer, {depth * x.nbytes:,} bytes.",
+        f"{len(on_host)} array(s); expected one array with the input of each layer, {depth * x.nbytes:,} bytes.",
     )
     require(
         on_device < weights.nbytes + 1.5 * x.nbytes,
-        f"With {depth} layers, the residuals in device memory have {on_device:,} bytes; wanted the weights and at most one "
+        f"With {depth} layers, the residuals in device memory have {on_device:,} bytes; expected the weights and at most one "
         f"array of the size of x, {weights.nbytes + x.nbytes:,} bytes.",
     )
 
@@ -1321,7 +1321,7 @@ compare(got, np.float32([angle, speed]), rtol=1e-3, atol=1e-3, label="the state 
 found = nbytes(made.outputs["stored"]) - nbytes(params) - forces.nbytes
 require(
     found < 17.9 * state.nbytes + 64,
-    f"In addition to `params` and `forces`, the residuals have {found:,} bytes; wanted 16 states of {state.nbytes} bytes.",
+    f"In addition to `params` and `forces`, the residuals have {found:,} bytes; expected 16 states of {state.nbytes} bytes.",
 )
 
 # %% hidden="memory-remat-scan" name="values" points=2

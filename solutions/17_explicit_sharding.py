@@ -549,9 +549,9 @@ with jax.set_mesh(mesh):
     for (lhs, rhs), wanted in CASES.items():
         got = ask(dot_specs, lhs, rhs)
         if isinstance(wanted, str):
-            require(got == wanted, f"For {lhs} @ {rhs} you return {got!r}; wanted {wanted!r}.")
+            require(got == wanted, f"For {lhs} @ {rhs} you return {got!r}; expected {wanted!r}.")
             continue
-        require(isinstance(got, P), f"For {lhs} @ {rhs} you return {got!r}; wanted {wanted}.")
+        require(isinstance(got, P), f"For {lhs} @ {rhs} you return {got!r}; expected {wanted}.")
         product = place(mesh, numbers, *lhs) @ place(mesh, numbers, *rhs)
         require(
             padded(got, 2) == entries_of(product),
@@ -820,7 +820,7 @@ compare(results, (np.full((4, 4), 8, np.float32), np.full(4, 8, np.float32)), la
 for name, result, wanted in zip(("x.T @ x", "x.T @ y"), results, (("model", None), ("model",)), strict=True):
     got = in_types(result.shape, entries_of(result))
     want = in_types(result.shape, wanted)
-    require(got == want, f"`{name}` has the type {got}; wanted {want}.")
+    require(got == want, f"`{name}` has the type {got}; expected {want}.")
 
 # %% hidden="explicit-resolve-ambiguity" name="program" points=2
 """Values, types and communication for new shapes and meshes."""
@@ -986,7 +986,7 @@ with jax.set_mesh(mesh):
     result = ask(smooth, line)
     compare(result, np.array([1, 1, 2, 2, 2, 0, 0, 1], np.float32), label="the smoothed line")
     got = in_types(result.shape, entries_of(result))
-    require(got == "float32[8@data]", f"The result has the type {got}; wanted float32[8@data].")
+    require(got == "float32[8@data]", f"The result has the type {got}; expected float32[8@data].")
     numbers = inputs.rng().normal(size=(48, 6)).astype(np.float32)
     table = place(mesh, numbers, "data", "model")
     made = program(smooth, table)
@@ -994,7 +994,7 @@ with jax.set_mesh(mesh):
         made.run(table), (np.roll(numbers, 1, 0) + numbers + np.roll(numbers, -1, 0)) / 3, label="the smoothed table"
     )
     got = in_types((48, 6), entries_of(made.outputs))
-    require(got == "float32[48@data,6@model]", f"The result has the type {got}; wanted float32[48@data,6@model].")
+    require(got == "float32[48@data,6@model]", f"The result has the type {got}; expected float32[48@data,6@model].")
     sent = moved_elements(made) + summed_elements(made)
     require(sent < 144, f"The collectives return {sent} elements on each device; 144 are all rows of its columns.")
 
@@ -1255,7 +1255,7 @@ params["b2"] = np.ones(4, np.float32)
 with jax.set_mesh(mesh):
     specs = ask(mlp_specs)
     require(isinstance(specs, dict), "`mlp_specs` should return a dict.")
-    require(sorted(specs) == sorted(params), f"The names in your dict are {sorted(specs)}; wanted {sorted(params)}.")
+    require(sorted(specs) == sorted(params), f"The names in your dict are {sorted(specs)}; expected {sorted(params)}.")
     for name, spec in specs.items():
         require(isinstance(spec, P), f'The value of "{name}" is {spec!r}, not a P.')
         require(
@@ -1268,7 +1268,7 @@ with jax.set_mesh(mesh):
     result = ask(mlp, placed, place(mesh, np.ones((8, 4), np.float32), "data"))
 compare(result, np.ones((8, 4), np.float32), label="what `mlp` returns")
 got = in_types((8, 4), entries_of(result))
-require(got == "float32[8@data,4]", f"The result has the type {got}; wanted float32[8@data,4].")
+require(got == "float32[8@data,4]", f"The result has the type {got}; expected float32[8@data,4].")
 
 # %% hidden="explicit-mlp" name="program" points=2
 """Values, types, bytes and the single all-reduce, for new shapes and meshes."""
@@ -1593,7 +1593,7 @@ with jax.set_mesh(mesh):
     require(not is_unreduced(made.outputs), 'The gradient of "w" is unreduced. Reduce it after the loop.')
     compare(made.run(params, batches), {"w": numbers.mean((0, 1))[:, None]}, label="the mean gradient")
 inside = sum(one.elements for one in made.collectives if one.in_loop)
-require(not inside, f"The collectives inside the loop return {inside} elements in each iteration; wanted none.")
+require(not inside, f"The collectives inside the loop return {inside} elements in each iteration; expected none.")
 
 # %% hidden="explicit-accumulate" name="program" points=3
 """The gradients of a network, and one reduction after the loop."""
@@ -1906,7 +1906,7 @@ compare(ranks, np.array([1 / 16 + 0.5 * (1 / 64 + 7 / 8), *[1 / 16 + 0.5 / 64] *
 wanted = 1 / 16 + 0.5 / 8 * (other / other.sum(1, keepdims=True)).sum(0)
 compare(ranks_of_other, wanted.astype(np.float32), label="the ranks in another web")
 got = in_types((8,), entries_of(made.outputs))
-require(got == "float32[8@data]", f"The result has the type {got}; wanted float32[8@data].")
+require(got == "float32[8@data]", f"The result has the type {got}; expected float32[8@data].")
 
 # %% hidden="explicit-pagerank" name="values" points=2
 """The ranks of other webs, for other numbers of devices and steps."""

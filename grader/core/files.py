@@ -7,8 +7,6 @@ import glob
 import os
 from pathlib import Path
 
-import psutil
-
 
 def write(path: Path, content: str | bytes, mode: int = 0o600, alone: bool = False) -> None:
     """Writes text (as UTF-8) or bytes to a temporary file beside `path`, flushes it to disk and renames it to `path`.
@@ -22,8 +20,10 @@ def write(path: Path, content: str | bytes, mode: int = 0o600, alone: bool = Fal
     part = path.with_name(f"{path.name}.part" if alone else f"{path.name}.{os.getpid()}.part")
     for left in [] if alone else path.parent.glob(f"{glob.escape(path.name)}.*.part"):
         pid = left.suffixes[-2].removeprefix(".")
-        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, OverflowError):
+            try:
+                os.kill(int(pid) if pid.isdecimal() else 0, 0)  # sends nothing: is there such a process?
+            except ProcessLookupError:
                 left.unlink()
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as stream:
