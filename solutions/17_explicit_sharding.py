@@ -1826,6 +1826,18 @@ def accumulate(loss, params, batches):
 
 # %% right="explicit-accumulate"
 def accumulate(loss, params, batches):
+    weights = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+    start = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
+
+    def step(total, batch):
+        return jax.tree.map(jnp.add, total, jax.grad(loss)(weights, batch)), None
+
+    total, _ = jax.lax.scan(step, start, batches)
+    return jax.tree.map(lambda leaf: jax.reshard(leaf, P()) / len(batches), total)
+
+
+# %% right="explicit-accumulate"
+def accumulate(loss, params, batches):
     count = jax.sharding.get_abstract_mesh().shape["data"]
     parts = batches.reshape(len(batches), count, -1, batches.shape[2])
     gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0))
@@ -2189,6 +2201,15 @@ def pagerank(links, steps, damping):
 
 # %% equivalent="explicit-pagerank" because="`where` discards the NaN of a row without links, and the task takes no gradient."
 # dropped edge, maximum(X, Y) -> X: shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
+
+
+# %% right="explicit-pagerank"
+def pagerank(links, steps, damping):
+    n = len(links)
+    count = links.sum(axis=1, keepdims=True)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
+    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% right="explicit-pagerank"
