@@ -420,6 +420,22 @@ def remat_loss(block, layers, x):
     return mean_square(x)
 
 
+# %% wrong="memory-remat-block" because="Uses a policy that stores the results of products, which are inside the blocks."
+def remat_loss(block, layers, x):
+    remat = jax.checkpoint(block, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable)
+    for layer in layers:
+        x = remat(layer, x)
+    return mean_square(x)
+
+
+# %% wrong="memory-remat-block" because="Calls `mlp_block` instead of the block that it is given."
+def remat_loss(block, layers, x):
+    remat = jax.checkpoint(mlp_block)
+    for layer in layers:
+        x = remat(layer, x)
+    return mean_square(x)
+
+
 # %% right="memory-remat-block"
 def remat_loss(block, layers, x):
     for layer in layers:
@@ -1168,7 +1184,7 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
 #
 # **Signature.** `offload_loss(layer, weights, x)`. `weights` is a float32 array of shape `(L, d, d)` with the weights of L layers. `layer(w, x)` maps w of shape `(d, d)` and x of shape `(n, d)` to shape `(n, d)`, such as `tanh_layer` from the setup. The function applies the layers in order to `x` with one `jax.lax.scan`, and returns `mean_square` of the result.
 #
-# **Example.** With `tanh_layer`, `weights` of shape `(6, 4, 4)` and `x` of shape `(8, 4)`, the residuals contain one array of shape `(6, 8, 4)` in the memory `"pinned_host"`, the inputs of the six layers. The other residuals are `weights` and the result of the last layer, which `mean_square` needs.
+# **Example.** With `tanh_layer`, `weights` of shape `(6, 4, 4)` and `x` of shape `(8, 4)`, the residuals contain one array of shape `(6, 8, 4)` in the memory `"pinned_host"`, the inputs of the six layers. The other residuals are `weights` and, unless it is recomputed, the result of the last layer, which `mean_square` needs.
 #
 # **Judged.** The value and the gradients for any layer. One loop in the forward pass, and the same program for any number of layers. The bytes of the residuals and the memory that each of them is in, if the device has the memory `"pinned_host"`. **Not judged.** Speed, and the memory of the compiled program.
 #
@@ -1393,6 +1409,18 @@ def offload_loss(layer, weights, x):
     return mean_square(jax.lax.scan(body, x, weights)[0])
 
 
+# %% wrong="memory-offload" because="Offloads the weights of each layer as well as its input."
+def offload_loss(layer, weights, x):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[],
+        names_which_can_be_offloaded=["x", "w"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+    body = lambda x, w: (layer(checkpoint_name(w, "w"), checkpoint_name(x, "x")), None)
+    return mean_square(jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights)[0])
+
+
 # %% right="memory-offload"
 def offload_loss(layer, weights, x):
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
@@ -1457,6 +1485,19 @@ def offload_loss(layer, weights, x):
     )
     body = jax.checkpoint(lambda x, i: (layer(weights[i], checkpoint_name(x, "x")), None), policy=policy)
     return mean_square(jax.lax.scan(body, x, jnp.arange(len(weights)))[0])
+
+
+# %% right="memory-offload"
+def offload_loss(layer, weights, x):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
+    )
+
+    def loss(weights, x):
+        body = lambda x, w: (layer(w, checkpoint_name(x, "x")), None)
+        return mean_square(jax.lax.scan(body, x, weights)[0])
+
+    return jax.checkpoint(loss, policy=policy)(weights, x)
 
 
 # %% [markdown] task="memory-remat-scan" stars=3 minutes=25 skills="08_control_flow,14_profiling,memory-remat-block"
@@ -1562,7 +1603,8 @@ for n, segment in ((12, 4), (35, 7), (5, 1)):
         compare(gradients, wanted, rtol=2e-3, atol=2e-3, label="the gradients")
 require(
     made[0].operations == made[1].operations,
-    "The program is not the same for other numbers of steps or segments. Use scans instead of Python loops.",
+    "The program is not the same for other numbers of steps or segments. Use scans, neither unrolled nor over slices "
+    "that are made in Python.",
 )
 
 # %% hidden="memory-remat-scan" name="memory" points=2
@@ -1636,7 +1678,7 @@ def simulate(step, params, state, forces, segment):
     return run(params, state, forces)
 
 
-# %% wrong="memory-remat-scan" because="Runs the segments without `jax.checkpoint`, so the residuals of every step are stored."
+# %% wrong="memory-remat-scan" because="Uses no `jax.checkpoint`, so the residuals of every step are stored."
 def simulate(step, params, state, forces, segment):
     def run_segment(state, forces):
         return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)
@@ -1701,6 +1743,45 @@ def simulate(step, params, state, forces, segment):
         return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
 
     segments = forces.reshape(-1, segment)
+    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+
+
+# %% wrong="memory-remat-scan" because="Uses no `jax.checkpoint`, so the residuals of every step are stored."
+def simulate(step, params, state, forces, segment):
+    return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+
+
+# %% wrong="memory-remat-scan" because="Stops the gradient with respect to `params`, which is 0 then."
+def simulate(step, params, state, forces, segment):
+    params = jax.lax.stop_gradient(params)
+
+    @jax.checkpoint
+    def run_segment(state, forces):
+        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+
+    segments = forces.reshape(-1, segment, *forces.shape[1:])
+    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+
+
+# %% wrong="memory-remat-scan" because="Stops the gradient with respect to `forces`, which is 0 then."
+def simulate(step, params, state, forces, segment):
+    forces = jax.lax.stop_gradient(forces)
+
+    @jax.checkpoint
+    def run_segment(state, forces):
+        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+
+    segments = forces.reshape(-1, segment, *forces.shape[1:])
+    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+
+
+# %% wrong="memory-remat-scan" because="Unrolls the loop over the steps of a segment, so the program grows with `segment`."
+def simulate(step, params, state, forces, segment):
+    @jax.checkpoint
+    def run_segment(state, forces):
+        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces, unroll=segment)[0]
+
+    segments = forces.reshape(-1, segment, *forces.shape[1:])
     return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
 
 
