@@ -420,6 +420,22 @@ def remat_loss(block, layers, x):
     return mean_square(x)
 
 
+# %% wrong="memory-remat-block" because="Uses a policy that stores the results of products, which are inside the blocks."
+def remat_loss(block, layers, x):
+    remat = jax.checkpoint(block, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable)
+    for layer in layers:
+        x = remat(layer, x)
+    return mean_square(x)
+
+
+# %% wrong="memory-remat-block" because="Calls `mlp_block` instead of the block that it is given."
+def remat_loss(block, layers, x):
+    remat = jax.checkpoint(mlp_block)
+    for layer in layers:
+        x = remat(layer, x)
+    return mean_square(x)
+
+
 # %% right="memory-remat-block"
 def remat_loss(block, layers, x):
     for layer in layers:
@@ -449,7 +465,7 @@ def remat_loss(block, layers, x):
 # ## Store the products with weights
 # **Goal.** The products with weight matrices take most of the time of a transformer, and the attention scores take most of its memory. Store the former and recompute the latter.
 #
-# **Signature.** `store_weight_products(f)` takes a function of any arguments, such as `attention_block` from the setup, and returns a function with the same results and gradients. The backward pass of the returned function stores its arguments and the results of **matrix products without batch dimensions**, where it needs them. It recomputes everything else. A product with a weight matrix has no batch dimensions. The two `einsum` of the attention have one, the head.
+# **Signature.** `store_weight_products(f)` takes a function of any positional arguments, such as `attention_block` from the setup, and returns a function with the same results and gradients. The backward pass of the returned function stores its arguments and the results of **products without batch dimensions**, where it needs them, whatever the shapes of their factors. It recomputes everything else. A product with a weight matrix has no batch dimensions. The two `einsum` of the attention have one, the head.
 #
 # **Example.** With t = 32 and d = 8, one array of scores has 8,192 bytes. `attention_block` alone stores several arrays of this size. `store_weight_products(attention_block)` stores none. Apart from its arguments, it stores four arrays `(32, 8)` for `q`, `k`, `v` and `o`, and the result of `x @ params["up"]`. The result of the last product is not stored, because the backward pass does not need it.
 #
@@ -549,6 +565,15 @@ def probe_layers(ws, x):
     return {"result": value, "stored": jax.tree.leaves(backward)}
 
 
+def probe_shapes(w, heads, x):
+    def f(w, heads, x):
+        x = jnp.einsum("btd,dhe->bthe", jnp.tanh(x @ w), heads)
+        return jnp.sin(jnp.einsum("nd,nd->n", *2 * [jnp.sin(x).reshape(-1, x.shape[-1])]))
+
+    value, backward = jax.vjp(store_weight_products(f), w, heads, x)
+    return {"result": value, "stored": jax.tree.leaves(backward)}
+
+
 rng = inputs.rng()
 ws = [rng.normal(size=(12, 12)).astype(np.float32) / 3 for _ in range(3)]
 x = rng.normal(size=(30, 12)).astype(np.float32)
@@ -589,6 +614,19 @@ require(
     found > products - 64,
     "The residuals of an attention block have too few bytes: the backward pass recomputes products with weights.",
 )
+w, heads, x = (rng.normal(size=shape).astype(np.float32) / 2 for shape in ((5, 5), (5, 2, 3), (4, 6, 5)))
+made = program(probe_shapes, w, heads, x)
+first = np.tanh(x @ w)
+second = np.einsum("btd,dhe->bthe", first, heads)
+result = np.sin((np.sin(second) ** 2).reshape(-1, 3).sum(1))
+with case("for x and weights with three axes"):
+    compare(made.run(w, heads, x)["result"], result, rtol=1e-3, atol=1e-3, label="the result")
+    products = nbytes(made.outputs["stored"]) - nbytes([w, heads, x])
+    for few, wrong in (
+        ("few", products < first.nbytes + second.nbytes - 4),
+        ("many", products > first.nbytes + second.nbytes + 4),
+    ):
+        require(not wrong, f"Too {few} results of products are stored. Their batch dimensions decide, not their axes.")
 
 # %% [markdown] why="memory-dots-policy"
 # A policy decides for each operation whether its result may be stored. A product with weights is expensive to recompute and its result is small. For the scores it is the other way round, because their number grows with the square of the length. **Next:** Which policy would you choose if the batch were mapped with `vmap` over per-example weights?
@@ -637,6 +675,38 @@ def store_weight_products(f):
     policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
     keep = jax.checkpoint(lambda result: result, policy=policy)
     return lambda *args: keep(f(*args))
+
+
+# %% wrong="memory-dots-policy" because="Decides by the number of axes of the factors, but a product of larger arrays can be without batch dimensions."
+def store_weight_products(f):
+    def policy(primitive, *avals, **_):
+        return primitive.name == "dot_general" and all(aval.ndim == 2 for aval in avals)
+
+    return jax.checkpoint(f, policy=policy)
+
+
+# %% wrong="memory-dots-policy" because="Decides by the number of axes of the factors, but a product of larger arrays can be without batch dimensions."
+def store_weight_products(f):
+    def policy(primitive, *avals, **_):
+        return primitive.name == "dot_general" and avals[0].ndim == 2
+
+    return jax.checkpoint(f, policy=policy)
+
+
+# %% wrong="memory-dots-policy" because="Decides by the number of axes of the factors, but a product of larger arrays can be without batch dimensions."
+def store_weight_products(f):
+    def policy(primitive, *avals, **_):
+        return primitive.name == "dot_general" and avals[1].ndim == 2
+
+    return jax.checkpoint(f, policy=policy)
+
+
+# %% wrong="memory-dots-policy" because="Decides by the number of axes of the factors, but a product of larger arrays can be without batch dimensions."
+def store_weight_products(f):
+    def policy(primitive, *avals, **_):
+        return primitive.name == "dot_general" and all(aval.ndim <= 2 for aval in avals)
+
+    return jax.checkpoint(f, policy=policy)
 
 
 # %% right="memory-dots-policy"
@@ -767,6 +837,13 @@ params, x, y = {"a": np.full(2, thirds), "b": np.full((), thirds)}, np.full(2, t
 _, _, found = program(probe_sum, params, scale, x, y, rate).run(params, scale, x, y, rate)
 in_half = np.float32(np.float16(thirds))
 with case("for a loss that shows how its arguments were rounded"):
+    compare(found, np.float32(5 * in_half + 2 * thirds), rtol=1e-3, label="the loss")
+    for other, words in (
+        (7 * thirds, "neither `params` nor `x`"),
+        (3 * in_half + 4 * thirds, "`params`, but not `x`,"),
+        (7 * in_half, "`params`, `x` and `y`"),
+    ):
+        require(abs(found - other) > 1e-5, f"The loss was called with {words} rounded to float16.")
     compare(found, np.float32(5 * in_half + 2 * thirds), rtol=1e-6, atol=0, label="the loss")
 
 # %% hidden="memory-mixed-precision-step" name="small" points=2
@@ -783,7 +860,7 @@ def probe_small(params, scale, x, y, rate):
 params = {"a": np.ones((2, 3), np.float32), "b": np.ones((), np.float32)}
 x, y = np.ones(1, np.float32), np.full(1, 2.0**-26, np.float32)
 made = program(probe_small, params, np.float32(1), x, y, np.float32(1))
-for power in (int(inputs.rng().integers(12, 15)), 15):
+for power in (int(inputs.rng().integers(12, 15)), 15, 17):
     scale = np.float32(2.0**power)
     with case("when the gradients are smaller than any float16"):
         moved, *_ = made.run(params, scale, x, y, np.float32(2.0**25))
@@ -802,33 +879,40 @@ for power in (int(inputs.rng().integers(12, 15)), 15):
 
 def probe_overflow(params, scale, x, y, rate):
     def loss(params, x, y):
-        return sum(jnp.sum(y[name] * leaf.astype(jnp.float32)) for name, leaf in params.items())
+        rows = {"a": y[0], "b": y[1], "c": y[2]}
+        return sum(jnp.sum(rows[name] * leaf.astype(jnp.float32)) for name, leaf in params.items())
 
     return mixed_precision_step(loss, params, scale, x, y=y, rate=rate)
 
 
 rng = inputs.rng()
 params = {name: rng.normal(size=3).astype(np.float16).astype(np.float32) for name in "abc"}
-x, fine = np.ones(1, np.float32), {name: np.ones(3, np.float32) for name in "abc"}
+x, fine = np.ones(1, np.float32), np.ones((3, 3), np.float32)  # y has a row for each parameter
 made = program(probe_overflow, params, np.float32(1), x, fine, np.float32(1))
 scale, rate = np.float32(2.0 ** int(rng.integers(4, 12))), np.float32(0.25)
-value = lambda y: np.float32(sum(np.sum(y[n] * params[n].astype(np.float16).astype(np.float32)) for n in params))
-with case("when all gradients are finite"):
-    moved = {name: leaf - rate for name, leaf in params.items()}
-    compare(made.run(params, scale, x, fine, rate), (moved, scale, value(fine)), rtol=1e-3, atol=1e-3)
-for words, names in (("all parameters", "abc"), ("the first parameter", "a"), ("the last parameter", "c")):
-    y = {name: fine[name].copy() for name in params}
-    for name in names:
-        y[name][1] = 2e5 / scale
+value = lambda y: np.float32(sum(np.sum(row * params[name]) for row, name in zip(y, "abc", strict=True)))
+for words, y in (("finite", fine), ("large, but finite", np.full_like(fine, 30000 / scale))):
+    with case(f"when all gradients are {words}"):
+        moved = {name: leaf - rate * y[0] for name, leaf in params.items()}
+        compare(made.run(params, scale, x, y, rate), (moved, scale, value(y)), rtol=1e-3, atol=1e-2)
+for words, rows in (("all parameters", [0, 1, 2]), ("the first parameter", [0]), ("the last parameter", [2])):
+    for what, number in (("NaN", np.nan), ("infinite, and the loss is not finite", np.inf)):
+        y = fine.copy()
+        y[rows, 1] = number
+        with case(f"when gradients of {words} are {what}"):
+            got = made.run(params, scale, x, y, rate)
+            compare(got[0], params, rtol=0, atol=0, label="the new parameters")
+            compare(got[1], np.float32(scale / 2), label="the new scale")
+    y = fine.copy()
+    y[rows, 1] = 2e5 / scale
     with case(f"when gradients of {words} overflow"):
         got = made.run(params, scale, x, y, rate)
         compare(got[0], params, rtol=0, atol=0, label="the new parameters")
         compare(got[1], np.float32(scale / 2), label="the new scale")
         compare(got[2], value(y), rtol=1e-3, atol=1e-3, label="the loss")
-    y[names[0]][1] = np.nan
-    with case(f"when a gradient of {words} is NaN"):
-        got = made.run(params, scale, x, y, rate)
-        compare(got[:2], (params, np.float32(scale / 2)), rtol=0, atol=0, label="the new parameters and scale")
+with case("when a gradient overflows and the scale is at most 1"):
+    got = made.run(params, np.float32(1), x, np.full_like(fine, 2e5), rate)
+    compare(got[:2], (params, np.float32(0.5)), rtol=0, atol=0, label="the new parameters and scale")
 
 # %% [markdown] why="memory-mixed-precision-step"
 # The products run in float16, so activations and gradients need half the memory. The parameters stay in float32, because a float16 near 1 cannot represent a change below 0.0005. The scale moves all gradients into the range of float16, and an overflow costs only one skipped step. **Next:** Libraries double the scale after a number of steps without overflow, such as 2,000. What would you add to the state of the step for this?
@@ -942,7 +1026,7 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
     return params, jnp.where(finite, scale, scale / 2), value
 
 
-# %% wrong="memory-mixed-precision-step" because="Skips the step after an overflow but leaves the scale unchanged, so every later step overflows too."
+# %% wrong="memory-mixed-precision-step" because="Does not reduce the scale after an overflow, so every later step overflows too."
 def mixed_precision_step(loss, params, scale, x, y, rate):
     half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
     scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
@@ -951,6 +1035,96 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
     finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
     params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
     return params, scale, value
+
+
+# %% wrong="memory-mixed-precision-step" because="Multiplies by the scale in float16, where a scale above 65504 is infinite."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    f16 = jnp.float16
+    scaled = lambda params: (lambda value: (value.astype(f16) * scale.astype(f16), value))(loss(params, half(x), y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale / 2), value
+
+
+# %% wrong="memory-mixed-precision-step" because="Adds up the float16 gradients to test them, and the sum of finite gradients can be infinite."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    finite = jnp.isfinite(sum(jnp.sum(g) for g in jax.tree.leaves(gradients)))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale / 2), value
+
+
+# %% wrong="memory-mixed-precision-step" because="Sets a lower limit for the scale, so an overflow at this scale is repeated in every later step."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, jnp.maximum(scale / 2, 1.0)), value
+
+
+# %% wrong="memory-mixed-precision-step" because="Tests for NaN only, but a gradient that overflows is infinite."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    finite = ~jnp.any(jnp.array([jnp.any(jnp.isnan(g)) for g in jax.tree.leaves(gradients)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale / 2), value
+
+
+# %% wrong="memory-mixed-precision-step" because="Returns the loss of a second call in float32, instead of the one that is differentiated."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    params_before = params
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale / 2), loss(params_before, x, y)
+
+
+# %% wrong="memory-mixed-precision-step" because="Replaces gradients that are not finite by numbers, and then updates with them instead of skipping the step."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: jnp.nan_to_num(g.astype(jnp.float32)) / scale, gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale / 2), value
+
+
+# %% wrong="memory-mixed-precision-step" because="Does not reduce the scale after an overflow, so every later step overflows too."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale * 2), value
+
+
+# %% wrong="memory-mixed-precision-step" because="Returns the parameters in float16, so small updates are lost."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return half(params), jnp.where(finite, scale, scale / 2), value
 
 
 # %% right="memory-mixed-precision-step"
@@ -981,6 +1155,18 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
     return moved, scale * jnp.where(finite, 1.0, 0.5), value
 
 
+# %% right="memory-mixed-precision-step"
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    assert y.dtype == jnp.float32
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), jnp.asarray(y, jnp.float32)))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale / 2), value
+
+
 # %% equivalent="memory-mixed-precision-step" because="`scale` is a float32 array, so the division promotes float16 gradients to float32 and is computed in float32."
 # dropped cast, X.astype(Y) -> X: gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
 # swapped function, float32 -> float16: gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
@@ -998,7 +1184,7 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
 #
 # **Signature.** `offload_loss(layer, weights, x)`. `weights` is a float32 array of shape `(L, d, d)` with the weights of L layers. `layer(w, x)` maps w of shape `(d, d)` and x of shape `(n, d)` to shape `(n, d)`, such as `tanh_layer` from the setup. The function applies the layers in order to `x` with one `jax.lax.scan`, and returns `mean_square` of the result.
 #
-# **Example.** With `tanh_layer`, `weights` of shape `(6, 4, 4)` and `x` of shape `(8, 4)`, the residuals contain one array of shape `(6, 8, 4)` in the memory `"pinned_host"`, the inputs of the six layers. The other residuals are `weights` and the result of the last layer, which `mean_square` needs.
+# **Example.** With `tanh_layer`, `weights` of shape `(6, 4, 4)` and `x` of shape `(8, 4)`, the residuals contain one array of shape `(6, 8, 4)` in the memory `"pinned_host"`, the inputs of the six layers. The other residuals are `weights` and, unless it is recomputed, the result of the last layer, which `mean_square` needs.
 #
 # **Judged.** The value and the gradients for any layer. One loop in the forward pass, and the same program for any number of layers. The bytes of the residuals and the memory that each of them is in, if the device has the memory `"pinned_host"`. **Not judged.** Speed, and the memory of the compiled program.
 #
@@ -1109,6 +1295,7 @@ def probe_placement(weights, x, sines):
             x = jnp.sin(x @ w)
         return x
 
+    weights, x = jnp.asarray(weights), jnp.asarray(x)  # a residual that is an argument has a sharding too
     found = stored(lambda weights, x: offload_loss(layer, weights, x), weights, x)
     return [(leaf.shape, leaf.nbytes, leaf.sharding.memory_kind) for leaf in found]
 
@@ -1222,6 +1409,18 @@ def offload_loss(layer, weights, x):
     return mean_square(jax.lax.scan(body, x, weights)[0])
 
 
+# %% wrong="memory-offload" because="Offloads the weights of each layer as well as its input."
+def offload_loss(layer, weights, x):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[],
+        names_which_can_be_offloaded=["x", "w"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+    body = lambda x, w: (layer(checkpoint_name(w, "w"), checkpoint_name(x, "x")), None)
+    return mean_square(jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights)[0])
+
+
 # %% right="memory-offload"
 def offload_loss(layer, weights, x):
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
@@ -1255,6 +1454,50 @@ def offload_loss(layer, weights, x):
 
     remat_layer.defvjp(lambda w, x: (layer(w, x), (w, jax.device_put(x, host))), backward)
     return mean_square(jax.lax.scan(lambda x, w: (remat_layer(w, x), None), x, weights)[0])
+
+
+# %% right="memory-offload"
+def offload_loss(layer, weights, x):
+    host = jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind="device")
+
+    @jax.custom_vjp
+    def network(weights, x):
+        return jax.lax.scan(lambda x, w: (layer(w, x), None), x, weights)[0]
+
+    def forward(weights, x):
+        last, taken = jax.lax.scan(lambda x, w: (layer(w, x), x), x, weights)
+        return last, (weights, jax.device_put(taken, host))
+
+    def backward(residuals, g):
+        body = lambda g, each: jax.vjp(layer, each[0], jax.device_put(each[1], device))[1](g)[::-1]
+        g, for_weights = jax.lax.scan(body, g, residuals, reverse=True)
+        return for_weights, g
+
+    network.defvjp(forward, backward)
+    return mean_square(network(weights, x))
+
+
+# %% right="memory-offload"
+def offload_loss(layer, weights, x):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
+    )
+    body = jax.checkpoint(lambda x, i: (layer(weights[i], checkpoint_name(x, "x")), None), policy=policy)
+    return mean_square(jax.lax.scan(body, x, jnp.arange(len(weights)))[0])
+
+
+# %% right="memory-offload"
+def offload_loss(layer, weights, x):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
+    )
+
+    def loss(weights, x):
+        body = lambda x, w: (layer(w, checkpoint_name(x, "x")), None)
+        return mean_square(jax.lax.scan(body, x, weights)[0])
+
+    return jax.checkpoint(loss, policy=policy)(weights, x)
 
 
 # %% [markdown] task="memory-remat-scan" stars=3 minutes=25 skills="08_control_flow,14_profiling,memory-remat-block"
@@ -1360,7 +1603,8 @@ for n, segment in ((12, 4), (35, 7), (5, 1)):
         compare(gradients, wanted, rtol=2e-3, atol=2e-3, label="the gradients")
 require(
     made[0].operations == made[1].operations,
-    "The program is not the same for other numbers of steps or segments. Use scans instead of Python loops.",
+    "The program is not the same for other numbers of steps or segments. Use scans, neither unrolled nor over slices "
+    "that are made in Python.",
 )
 
 # %% hidden="memory-remat-scan" name="memory" points=2
@@ -1434,7 +1678,7 @@ def simulate(step, params, state, forces, segment):
     return run(params, state, forces)
 
 
-# %% wrong="memory-remat-scan" because="Runs the segments without `jax.checkpoint`, so the residuals of every step are stored."
+# %% wrong="memory-remat-scan" because="Uses no `jax.checkpoint`, so the residuals of every step are stored."
 def simulate(step, params, state, forces, segment):
     def run_segment(state, forces):
         return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)
@@ -1499,6 +1743,45 @@ def simulate(step, params, state, forces, segment):
         return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
 
     segments = forces.reshape(-1, segment)
+    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+
+
+# %% wrong="memory-remat-scan" because="Uses no `jax.checkpoint`, so the residuals of every step are stored."
+def simulate(step, params, state, forces, segment):
+    return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+
+
+# %% wrong="memory-remat-scan" because="Stops the gradient with respect to `params`, which is 0 then."
+def simulate(step, params, state, forces, segment):
+    params = jax.lax.stop_gradient(params)
+
+    @jax.checkpoint
+    def run_segment(state, forces):
+        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+
+    segments = forces.reshape(-1, segment, *forces.shape[1:])
+    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+
+
+# %% wrong="memory-remat-scan" because="Stops the gradient with respect to `forces`, which is 0 then."
+def simulate(step, params, state, forces, segment):
+    forces = jax.lax.stop_gradient(forces)
+
+    @jax.checkpoint
+    def run_segment(state, forces):
+        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+
+    segments = forces.reshape(-1, segment, *forces.shape[1:])
+    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+
+
+# %% wrong="memory-remat-scan" because="Unrolls the loop over the steps of a segment, so the program grows with `segment`."
+def simulate(step, params, state, forces, segment):
+    @jax.checkpoint
+    def run_segment(state, forces):
+        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces, unroll=segment)[0]
+
+    segments = forces.reshape(-1, segment, *forces.shape[1:])
     return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
 
 
