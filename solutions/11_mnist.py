@@ -74,17 +74,30 @@ def nearest_by_hand(state, batches):
     return state.astype(np.float32), losses, hits
 
 
+def both_steps(key, n, most):
+    """Shifts (n, 2), down and right: each drawn from the key of its image, and all drawn from the key of the batch."""
+    draw = lambda own: jax.random.randint(own, (2,), -most, most + 1)
+    return jax.vmap(draw)(jax.random.split(key, n)), jax.random.randint(key, (n, 2), -most, most + 1)
+
+
+both_steps = jax.jit(both_steps, static_argnums=(1, 2))
+
+
 def steps_of(key, n, most):
     """The shifts (n, 2), down and right, drawn from the keys of n images."""
-    draw = lambda own: jax.random.randint(own, (2,), -most, most + 1)
-    return np.asarray(jax.jit(jax.vmap(draw))(jax.random.split(key, n))).tolist()
+    return np.asarray(both_steps(key, n, most)[0])
 
 
 def moved_by_hand(key, images, most):
     """Images (n, h, w, c), each moved by the shift drawn from its key, in plain NumPy. The checks compare with it."""
+    return moved_by(steps_of(key, len(images), most), images)
+
+
+def moved_by(steps, images):
+    """Images (n, h, w, c), each moved by its row of steps (n, 2), down and right."""
     result = np.zeros_like(images)
     h, w = images.shape[1:3]
-    for i, (down, right) in enumerate(steps_of(key, len(images), most)):
+    for i, (down, right) in enumerate(steps):
         for y in range(max(down, 0), min(h, h + down)):
             for x in range(max(right, 0), min(w, w + right)):
                 result[i, y, x] = images[i, y - down, x - right]
@@ -1428,7 +1441,7 @@ for shape, most, kind in (((20, 7, 7, 1), 3, np.float32), ((10, 5, 8, 3), 1, np.
     if np.shape(got) == shape:
         right = np.allclose(got, wanted)
         rolled, back, turned = np.empty_like(images), np.empty_like(images), np.empty_like(images)
-        for i, step in enumerate(np.array(steps_of(key, len(images), most))):
+        for i, step in enumerate(steps_of(key, len(images), most)):
             rolled[i] = np.roll(images[i], step, axis=(0, 1))
             back[i], turned[i] = (
                 np.where(np.roll(hand != 0, by, axis=(0, 1)), np.roll(hand, by, axis=(0, 1)), 0)
@@ -1451,6 +1464,11 @@ for shape, most, kind in (((20, 7, 7, 1), 3, np.float32), ((10, 5, 8, 3), 1, np.
         require(
             right or not (middle and np.allclose(got[inside], turned[inside])),
             "The images move right by the first number and down by the second. The first number is for down.",
+        )
+        shared = moved_by(np.asarray(both_steps(key, len(images), most)[1]), images)
+        require(
+            right or not np.allclose(got, shared),
+            "All shifts are drawn with the key of the batch. Each image has its own key.",
         )
         blank = [tuple(map(tuple, np.argwhere(np.abs(one).sum(-1) == 0))) for one in got]
         require(right or len(set(blank)) > 1, "All images move by the same shift. Each should have its own key.")
@@ -1585,6 +1603,15 @@ def augment(key, images, most):
         return jax.lax.dynamic_slice(framed, (2 - down, 2 - right, 0), image.shape)
 
     return jax.vmap(move)(jax.random.split(key, len(images)), images)
+
+
+# %% wrong="mnist-augment" because="Draws all shifts with one call from the key of the batch. Each image has its own key."
+def augment(key, images, most):
+    def move(shift, image):
+        framed = jnp.pad(image, ((most, most), (most, most), (0, 0)))
+        return jax.lax.dynamic_slice(framed, (most - shift[0], most - shift[1], 0), image.shape)
+
+    return jax.vmap(move)(jax.random.randint(key, (len(images), 2), -most, most + 1), images)
 
 
 # %% right="mnist-augment"
