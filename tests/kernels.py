@@ -7,17 +7,36 @@ import multiprocessing
 import os
 import re
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from conftest import ROOT
-from nbclient import NotebookClient
+from jupyter_client.manager import KernelManager
 
+from grader.checks.execute import execute, unix_sockets
 from grader.course import Lesson
 
 Cell = dict[str, Any]
+
+
+@contextmanager
+def started(env: dict[str, str], folder: Path | None = None) -> Iterator[tuple[KernelManager, Any]]:
+    """A kernel that is ready, as its manager and its client; it ends with the block."""
+    with unix_sockets() as config:
+        manager = KernelManager(kernel_name="python3", config=config)
+        manager.start_kernel(env=env, **({} if folder is None else {"cwd": str(folder)}))
+        client = manager.client()
+        client.start_channels()
+        try:
+            client.wait_for_ready(timeout=60)
+            yield manager, client
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
 
 
 def name_of(cell: Cell) -> str:
@@ -50,8 +69,7 @@ def verdicts(cells: list[Cell], folder: Path) -> dict[str, str]:
     """How each check ends in a kernel that runs these cells: "passed", or the error."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell["source"]) for cell in cells])
     folder.mkdir()
-    resources = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True, resources=resources).execute()
+    execute(notebook, folder, allow_errors=True)
     ended = {}
     for cell, ran in zip(cells, notebook.cells, strict=True):
         if "check" in cell:

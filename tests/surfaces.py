@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from pathlib import Path
 
 import nbformat
 from conftest import ROOT
-from nbclient import NotebookClient
 
+from grader.checks.execute import execute
 from grader.checks.outcomes import WIDTH
 from grader.course import Lesson
 from grader.prove.proof import Proof
@@ -41,11 +40,7 @@ def verdicts_of_kernel(lesson: Lesson, folder: Path) -> list[dict[str, str]]:
         for check in exercises[exercise].checks:
             places.append((number, check.id, len(notebook.cells)))
             notebook.cells.append(nbformat.v4.new_code_cell(check.source))
-    client = NotebookClient(
-        notebook, timeout=300, kernel_name="python3", allow_errors=True, resources={"metadata": {"path": str(folder)}}
-    )
-    # Unlike `execute`, this closes its event loop also in a thread other than the main one.
-    asyncio.run(client.async_execute(env={**os.environ, "PYTHONPATH": str(ROOT)}))
+    execute(notebook, folder, cell_s=300, allow_errors=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert not any(output.output_type == "error" for output in notebook.cells[0].outputs), notebook.cells[0].outputs
     verdicts: list[dict[str, str]] = [{} for _ in answers(lesson)]
     for number, check, cell in places:

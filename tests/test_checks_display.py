@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from conftest import ROOT
 from jax.sharding import PartitionSpec as P
-from nbclient import NotebookClient
 
 from grader.checks import drawings
+from grader.checks.execute import execute
 from grader.checks.failure import UNKNOWN, CheckEvaluator
 from grader.checks.outcomes import CheckFailed
 
@@ -88,8 +88,7 @@ def run(*cells: str, saved: Path | None = None, vscode: bool = False) -> list[li
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTEST_CURRENT_TEST", "JPY_SESSION_NAME")}
     if saved is not None and not vscode:
         environment["JPY_SESSION_NAME"] = str(saved)
-    client = NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True)
-    client.execute(env=environment | {"PYTHONPATH": str(ROOT)})
+    execute(notebook, allow_errors=True, env=environment | {"PYTHONPATH": str(ROOT)})
     return [one.outputs for one in notebook.cells[1 + len(told) :]]
 
 

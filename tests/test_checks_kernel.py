@@ -13,9 +13,10 @@ from typing import Any
 import nbformat
 import pytest
 from conftest import ROOT
-from jupyter_client.manager import start_new_kernel
-from nbclient import NotebookClient
+from kernels import started
 from nbclient.exceptions import CellExecutionError
+
+from grader.checks.execute import execute
 
 pytestmark = pytest.mark.usefixtures("forked_kernels")
 
@@ -52,8 +53,7 @@ def environment() -> dict[str, str]:
 def run(*cells: str, allow_errors: bool = True) -> list[list[Output]]:
     """The outputs of each cell, run in order in one kernel."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell.strip("\n")) for cell in cells])
-    client = NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=allow_errors)
-    client.execute(env=environment())
+    execute(notebook, allow_errors=allow_errors, env=environment())
     return [cell.outputs for cell in notebook.cells]
 
 
@@ -219,19 +219,14 @@ def double(x):
 
 def test_an_answer_that_imports_a_verb_is_no_setup_where_cells_have_ids() -> None:
     """JupyterLab tells the kernel each cell's id: what is the setup then does not hang on what a cell imports."""
-    manager, client = start_new_kernel(kernel_name="python3", env=environment())
-    try:
+    with started(environment()) as (_, client):
         answer = "from grader.checks import program\n"
         cells = [("setup", SETUP), ("double", answer + WRONG), ("double", RIGHT), ("double-values", CHECK)]
         assert [_execute(client, cell_id, source) for cell_id, source in cells] == ["ok"] * 4
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
 
 
 def test_an_earlier_answer_is_not_judged_where_its_cell_defines_others_now() -> None:
-    manager, client = start_new_kernel(kernel_name="python3", env=environment())
-    try:
+    with started(environment()) as (_, client):
         for cell in (("setup", SETUP), ("double", RIGHT), ("double-values", CHECK)):
             assert _execute(client, *cell) == "ok"
         assert _execute(client, "double", RIGHT.replace("double", "twice")) == "ok"
@@ -241,9 +236,6 @@ def test_an_earlier_answer_is_not_judged_where_its_cell_defines_others_now() -> 
         assert _execute(client, "double-values", CHECK) == "error"
         assert _execute(client, "another", RIGHT) == "ok"  # answers may move to another cell
         assert _execute(client, "double-values", CHECK) == "ok"
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
 
 
 def test_an_earlier_answer_is_not_judged_where_its_cell_is_no_python() -> None:

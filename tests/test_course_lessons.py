@@ -18,9 +18,9 @@ import nbformat
 import pytest
 import surfaces
 from conftest import ROOT
-from nbclient import NotebookClient
 from unchanged import Record
 
+from grader.checks.execute import execute
 from grader.course import Course
 from grader.course.build import lesson_path
 from grader.prove.proof import Proof, prove
@@ -94,9 +94,7 @@ def run(lesson: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Python's own way to name the module of a warning misses notebook cells, so the filter is set inside as well.
     strict = "import warnings\nwarnings.filterwarnings('error', category=DeprecationWarning, module='__main__')"
     notebook.cells.insert(0, nbformat.v4.new_code_cell(strict))
-    NotebookClient(
-        notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
-    ).execute()
+    execute(notebook, folder, cell_s=240)
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert [output.text for output in outputs if output.get("name") == "stderr" and "Warning" in output.text] == []
     for output in outputs:

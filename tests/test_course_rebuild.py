@@ -9,7 +9,8 @@ from pathlib import Path
 import nbformat
 import pytest
 from conftest import ROOT, Grader
-from nbclient import NotebookClient
+
+from grader.checks.execute import execute
 
 LESSON = "01_small"
 
@@ -69,10 +70,9 @@ def test_the_answers_run_from_top_to_bottom(course: Path, grader: Grader) -> Non
     assert "return (2 * x).sum()" in prose
     assert "**Why it works.** Two times x is x plus x." in prose
     assert not any("hidden" in json.dumps(cell.metadata) for cell in notebook.cells)
-    environment = {"metadata": {"path": str(path.parent)}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
-        NotebookClient(notebook, timeout=120, kernel_name="python3", resources=environment).execute()
+        execute(notebook, path.parent)
     ticks = [
         o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs if "✓" in str(o.get("data"))
     ]

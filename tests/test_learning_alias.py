@@ -11,7 +11,8 @@ from pathlib import Path
 import nbformat
 import pytest
 from conftest import ROOT
-from nbclient import NotebookClient
+
+from grader.checks.execute import execute
 
 pytestmark = pytest.mark.usefixtures("forked_kernels")
 
@@ -43,6 +44,6 @@ def test_a_released_prediction_is_shown_and_kept(built: Callable[[str], Path], t
     [cell] = [cell for cell in notebook.cells if cell.id == "choose-first-sum"]
     cell.source = cell.source.replace("grader.learning", "grader.lessons").replace('")', '", "B")')
     assert cell.source.count("grader.lessons") == 2
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
+    execute(notebook, tmp_path)
     assert "Your prediction: B." in cell.outputs[0].data["text/plain"]
     assert json.loads((tmp_path / ".jaxercise.json").read_text())["predictions"]["first-sum"]["choice"] == "B"

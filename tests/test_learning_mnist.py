@@ -8,7 +8,8 @@ from pathlib import Path
 import nbformat
 import pytest
 from conftest import ROOT
-from nbclient import NotebookClient
+
+from grader.checks.execute import execute
 
 pytestmark = pytest.mark.thorough
 NO_TORCH = """
@@ -29,8 +30,7 @@ def test_it_trains_without_torch_and_says_so(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "course.toml").touch()
     notebook = nbformat.read(ROOT / "notebooks" / "11_mnist.ipynb", as_version=4)
     notebook.cells.insert(0, nbformat.v4.new_code_cell(NO_TORCH))
-    place = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=240, kernel_name="python3", resources=place).execute()
+    execute(notebook, tmp_path, cell_s=240)
     said = "".join(
         out.text for cell in notebook.cells for out in cell.get("outputs", []) if out.get("name") == "stdout"
     )

@@ -20,10 +20,10 @@ from conftest import ROOT
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from matplotlib.figure import Figure
-from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 
 from grader.checks import devices
+from grader.checks.execute import execute
 from grader.learning import plots
 
 devices.start(8)
@@ -52,8 +52,7 @@ TELLS_APART = 12.0  # CIE 1976 units; 2.3 is just noticeable side by side
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory: pytest.TempPathFactory) -> nbformat.NotebookNode:
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
-    folder = str(tmp_path_factory.mktemp("plots"))
-    NotebookClient(made, timeout=60, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+    execute(made, tmp_path_factory.mktemp("plots"))
     return made
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
+from grader.checks.execute import execute
 from grader.learning.course_map import change_state, read_state, state_path
 
 pytestmark = pytest.mark.usefixtures("forked_kernels")
@@ -34,8 +34,7 @@ def run(path: Path, choice: str | None = None) -> dict[str, list[Any]]:
     for cell in notebook.cells:
         if choice is not None and cell.id == "choose-first-sum":
             cell.source = cell.source.replace('")', f'", "{choice}")')
-    client = NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": path.parent}})
-    client.execute()
+    execute(notebook, path.parent)
     return {cell.id: cell.outputs for cell in notebook.cells if cell.cell_type == "code"}
 
 
@@ -76,7 +75,7 @@ def test_a_notebook_that_is_elsewhere_runs_on(lesson: Path, tmp_path: Path) -> N
     away = tmp_path / "away"
     away.mkdir()
     notebook = nbformat.read(lesson, as_version=4)
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": away}}).execute()
+    execute(notebook, away)
     assert not [out for cell in notebook.cells for out in cell.get("outputs", []) if "choose" in cell.id]
 
 

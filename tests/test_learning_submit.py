@@ -11,6 +11,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import fill
 import psutil
 import pytest
 from conftest import ROOT, Grader
-from jupyter_client.manager import start_new_kernel
+from kernels import started
 
 from grader.course import Course, build
 from grader.course.exercises import GRADING
@@ -38,7 +39,8 @@ class Kernel:
         variables = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
         variables |= {"PYTHONPATH": str(package)} | ({"JPY_SESSION_NAME": str(path)} if path is not None else {})
         folder = path.parent if path is not None else package
-        self.manager, self.client = start_new_kernel(kernel_name="python3", env=variables, cwd=str(folder))
+        self.running = ExitStack()
+        self.manager, self.client = self.running.enter_context(started(variables, folder))
 
     def begin(self, source: str, cell: str = "") -> str:
         """Ask for a cell to be run; the id of the request."""
@@ -80,8 +82,7 @@ class Kernel:
         return "\n".join(shown.values())
 
     def close(self) -> None:
-        self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
+        self.running.close()
 
 
 def _say_the_same(page: str, plain: str) -> None:

@@ -22,6 +22,7 @@ from fill import fill, write
 from old_notebooks import NOTEBOOKS
 from old_notebooks import write as old_notebook
 
+from grader.checks.execute import execute
 from grader.core.layout import PACKAGE, learner_files
 from grader.course import Course, build, exercises, nbgrader_import, rules
 from grader.lms import bundle
@@ -332,12 +333,11 @@ def test_where_there_is_nothing_to_run_it_says_so(tmp_path: Path, content: str |
 
 def test_lessons_of_a_bundle_run(tmp_path: Path) -> None:
     import nbformat
-    from nbclient import NotebookClient
 
     bundle.write_folder(bundle.files(Course(COURSES / "course_tiny")), tmp_path / "b")
     assert (tmp_path / "b" / "images" / "dot.svg").is_file()
     notebook = nbformat.read(tmp_path / "b" / "notebooks" / "01_first.ipynb", 4)
-    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path / "b" / "notebooks")}}).execute()
+    execute(notebook, tmp_path / "b" / "notebooks")
 
 
 def test_make_opens_it_in_one_command(small: Path) -> None:

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from grader.checks.execute import execute
 from grader.core import points
 from grader.core.layout import SOURCE
 from grader.core.notebook import checksum, grade_id, is_answer, is_check, is_public_check, nbgrader, text
@@ -57,7 +58,6 @@ def read(asked: str) -> tuple[Path, Any]:
 
 def run(notebook: Any, folder: Path) -> str:
     """Runs every cell in order, past errors too, and fills in outputs; returns what ended the run early, or ""."""
-    import nbclient
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
     for cell in notebook.cells:
@@ -65,12 +65,8 @@ def run(notebook: Any, folder: Path) -> str:
             cell.outputs, cell.execution_count = [], None
     os.environ.pop("JPY_SESSION_NAME", None)  # the notebook of a front end that started us; our kernel belongs to none
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
-    resources = {"metadata": {"path": str(folder)}}
-    client = nbclient.NotebookClient(
-        notebook, timeout=CELL_S, kernel_name="python3", allow_errors=True, resources=resources
-    )
     try:
-        client.execute()
+        execute(notebook, folder, cell_s=CELL_S, allow_errors=True)
     except CellTimeoutError:
         return f"The run was stopped because an earlier cell took more than {CELL_S} s."
     except DeadKernelError:

@@ -33,8 +33,8 @@ TORCH_LOCK = "requirements-torch.lock"
 TEMPLATES = Path(__file__).parent / "for_learners"
 # Dependencies of building and grading alone.
 GRADERS_OWN = frozenset(
-    "alembic bleach jinja2 jsonschema jupytext nbgrader packaging psutil pygments pyseccomp rich sqlalchemy traitlets "
-    "typer watchfiles".split()
+    "alembic bleach jinja2 jsonschema jupytext nbgrader packaging psutil pygments pyseccomp rich sqlalchemy typer "
+    "watchfiles".split()
 )
 NOTEBOOK_LINK = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:notebooks|exercises)/[\w/]+\.ipynb)\)")
 USES_TORCH = re.compile(rb"(import|from) (torch\b|grader\.(learning|lessons)\.loaders\b)")
