@@ -195,7 +195,8 @@ for sizes, cuts in CUTS.items():
             pieces = 24 * rng.permutation([5, 7, 11, 13])[: len(counts)], 24 * rng.integers(1, 9) // np.array(counts)
             for part, sizes_are in zip(pieces, ("different sizes", "the same size"), strict=True):
                 shape, piece = tuple(int(n) for n in counts * part), tuple(int(n) for n in part)
-                which = f"For an array of {len(counts)} axes of {sizes_are} on a mesh of {mesh.devices.ndim} axes"
+                mesh_has = "one axis" if mesh.devices.ndim == 1 else f"{mesh.devices.ndim} axes"
+                which = f"For an array of {len(counts)} axes of {sizes_are} on a mesh of {mesh_has}"
                 found = places(mesh, ask(spec_for, mesh, shape, piece), shape)
                 if not isinstance(found, dict):
                     reasons = [said for word, said in REFUSED.items() if word in found]
@@ -381,7 +382,7 @@ for sizes, names in (((4, 2), ("data", "model")), ((2, 4), ("model", "data")), (
     compare(placed, {**nested, "rate": np.float32(number)}, label="the batch")
     for leaf, shape in zip(jax.tree.leaves(placed), (*shapes[:2], (), *shapes[2:]), strict=True):
         found, wanted = held_by(leaf), places(mesh, P("data") if shape else P(), shape)
-        what = f"a leaf of {len(shape)} axes" if shape else "a scalar"
+        what = ("a scalar", "a leaf of one axis")[len(shape)] if len(shape) < 2 else f"a leaf of {len(shape)} axes"
         require(
             sorted(found) == sorted(wanted),
             f"Of {len(wanted)} devices, {len(found)} store a part of {what}, but all of them should.",

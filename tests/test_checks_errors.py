@@ -198,7 +198,7 @@ def test_a_result_that_is_no_data_is_named() -> None:
     for answer, message in (
         (
             donated,
-            "Your answer returned an `array that was deleted (donated)`. Do not donate an array that is used again.",
+            "Your answer returned a `donated array`. Do not donate an array that is used again.",
         ),
         (
             lambda: np.ma.array([1.0]),

@@ -227,7 +227,7 @@ UNSENDABLE: dict[str, tuple[Callable[[], Any], str]] = {
     "structured array": (lambda: np.zeros(1, [("a", "f4")]), "array of dtype void32"),
     "dates": (lambda: np.zeros(1, "M8[D]"), "array of dtype datetime64[D]"),
     "masked array": (lambda: np.ma.array([1.0]), "MaskedArray"),
-    "deleted array": (deleted, "array that was deleted (donated)"),
+    "deleted array": (deleted, "donated array"),
     "float0": (lambda: np.zeros(2, jax.dtypes.float0), "array of dtype void"),
     "module": (lambda: nnx.Linear(2, 2, rngs=nnx.Rngs(0)), "Linear"),
     "variable": (lambda: nnx.Param(jnp.ones(2)), "Param"),

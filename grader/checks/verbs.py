@@ -17,7 +17,7 @@ from grader.program.endpoints import AnswerEndpoint, ProgramEndpoint, identity, 
 from grader.program.export import fill, parameters
 from grader.program.hlo import Collective
 from grader.program.load import Facts
-from grader.program.payload import Malformed, Unsendable
+from grader.program.payload import DONATED, Malformed, Unsendable
 
 
 @dataclass(frozen=True)
@@ -269,15 +269,15 @@ def _hear(reply: Any) -> Any:
 
 def _value(p: Question, reply: dict[str, Any]) -> Any:
     if reply["status"] == "unsendable":
-        wanted = "Return arrays, numbers, strings or containers of them"
-        if "donated" in reply["kind"]:
-            wanted = "Do not donate an array that is used again"
+        advice = "Return arrays, numbers, strings or containers of them"
+        if reply["kind"] == DONATED:
+            advice = "Do not donate an array that is used again"
         article = "an" if reply["kind"][:1].lower() in "aeio" else "a"
         raise CheckFailed(
-            f"{_subject(p)} returned {article} `{reply['kind']}`. {wanted}.",
+            f"{_subject(p)} returned {article} `{reply['kind']}`. {advice}.",
             kind="unsendable",
             where=reply["kind"],
-            hidden_message=f"{_subject(p)} returned something that is not data. {wanted}.",
+            hidden_message=f"{_subject(p)} returned something that is not data. {advice}.",
         )
     if reply["status"] == "raised":
         raise _raised(p, reply)

@@ -78,20 +78,16 @@ def print_log(call: Callable[[], Any]) -> Any:
     Returns:
         The result of the call.
     """
-    lines: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.extend(record.getMessage().splitlines())  # type: ignore[method-assign]
+    text = io.StringIO()
     logger = logging.getLogger("jax")
     before, propagate = logger.handlers[:], logger.propagate
-    logger.handlers, logger.propagate = [handler], False
+    logger.handlers, logger.propagate = [logging.StreamHandler(text)], False
     try:
         result = jax.block_until_ready(call())
     finally:
         logger.handlers, logger.propagate = before, propagate
-    for line in lines:
+    for line in text.getvalue().splitlines() or ["Nothing was logged."]:
         print(_IDENTITY.sub("id=...", _without_folders(line)))
-    if not lines:
-        print("Nothing was logged.")
     return result
 
 

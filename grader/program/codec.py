@@ -29,6 +29,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from grader.core.faults import Fault
 from grader.program.payload import (
+    DONATED,
     LIMITS,
     READERS,
     Malformed,
@@ -190,7 +191,7 @@ class _Encoder:
             return ["abstract", list(value.shape), _dtype_name(value.dtype), bool(value.weak_type), sharding]
         if isinstance(value, jax.Array):
             if value.is_deleted():
-                raise Unsendable("array that was deleted (donated)")
+                raise Unsendable(DONATED)
             if is_key(value):
                 return ["key", str(jax.random.key_impl(value)), self.array("jax", jax.random.key_data(value))]
             return self.array("jax", value)

@@ -28,6 +28,9 @@ class PayloadLimits:
 LIMITS = PayloadLimits()
 
 
+DONATED = "donated array"
+
+
 class Unsendable(Exception):
     """A value that is not data; the text is what a reader would call it, such as the name of its class."""
 
