@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxprs_in_params
 
-jax.config.update("jax_default_matmul_precision", "highest")  # every product keeps all bits, on accelerators too
+jax.config.update("jax_default_matmul_precision", "highest")  # full precision, on accelerators too
 
 
 def flip(x, n):

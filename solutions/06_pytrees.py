@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# By default, accelerators round the factors of a product to fewer bits. Here every product uses all of them.
+# By default, accelerators may compute float32 products at lower precision. Use full precision here.
 jax.config.update("jax_default_matmul_precision", "highest")
 
 

@@ -16,7 +16,7 @@ import optax
 from flax import nnx
 from sklearn.datasets import load_digits
 
-# By default, accelerators round the factors of a product to fewer bits. Here every product uses all of them.
+# By default, accelerators may compute float32 products at lower precision. Use full precision here.
 jax.config.update("jax_default_matmul_precision", "highest")
 
 DIGITS = (load_digits().images / 16).astype(np.float32)[..., None]  # (1797, 8, 8, 1), from 0 to 1

@@ -16,7 +16,7 @@ import numpy as np
 import optax
 from jax.experimental import checkify
 
-# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+# By default, accelerators may compute float32 products at lower precision. Use full precision here.
 jax.config.update("jax_default_matmul_precision", "highest")
 
 

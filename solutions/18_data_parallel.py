@@ -22,7 +22,7 @@ import optax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+# By default, accelerators may compute float32 products at lower precision. Use full precision here.
 jax.config.update("jax_default_matmul_precision", "highest")
 
 
