@@ -86,7 +86,9 @@ print("PlainModule:", apply(module, x).shape, "from leaves of shape", jax.tree.m
 # `nnx.Module` registers every subclass as a pytree (06). Attributes that hold arrays or other modules are data. All other attributes, such as a width, are static and belong to the [treedef](../docs/glossary.md#treedef).
 #
 # ## Variables and keys
-# A bare array does not indicate whether it should be trained. Layers therefore wrap each array in a **Variable**, whose type states its role. A trainable parameter is an `nnx.Param`. Its initial value needs a random key. An `nnx.Rngs` object generates keys from a seed, and `rngs.params()` returns the next one. This is a complete layer.
+# An array alone does not show whether it should be trained. Layers therefore wrap each array in a **Variable**, whose type states its role. A trainable parameter is an `nnx.Param`. In arithmetic, a Variable behaves like its array. You read the array with `bias[...]` and replace it with `bias[...] = array`.
+#
+# Random initial values need keys. An `nnx.Rngs` object is created from a seed, and `rngs.params()` returns a key. Here is a complete layer.
 
 
 # %%
@@ -104,7 +106,7 @@ dense.bias[...] = jnp.ones(3)
 print("output:", dense(x).shape, "  bias:", dense.bias[...])
 
 # %% [markdown]
-# In arithmetic, a Variable behaves like its array. You read the array with `bias[...]` and replace it with `bias[...] = array`. NNX's own dense layer is `nnx.Linear`.
+# NNX's own dense layer is `nnx.Linear`.
 
 # %% [markdown] predict="nnx-rngs"
 # We create `rngs = nnx.Rngs(0)` and then call `nnx.Linear(3, 3, rngs=rngs)` twice. Do the two layers start with the same kernel?
@@ -150,7 +152,7 @@ nnx.display(network)
 print(network.head)
 
 # %% [markdown]
-# NNX treats a plain list as static, and a static attribute must not contain arrays or modules.
+# Why `nnx.List`? NNX treats a plain list as static, and a static attribute must not contain arrays or modules.
 
 
 # %%
@@ -267,10 +269,10 @@ print(f"a step takes {1e3 * jax_ms:.0f} µs with jax.jit and {1e3 * nnx_ms:.0f} 
 # %% [markdown]
 # The losses equal those of `step`. The extra time is spent in Python, because `nnx.jit` traverses the objects in each call.
 #
-# You will see both in code. With `nnx.jit`, which most of Flax's tutorials use, no update is lost. With `jax.jit`, which this course uses, the function returns every object it changes.
+# Most of Flax's tutorials use `nnx.jit`, with which no update is lost. This course uses `jax.jit`, because the code then shows everything that a step changes, and a call takes less time.
 #
-# ## State that is not trained: split and merge
-# Some state of a model changes but is not trained, for example a random key. Here, a model counts the examples it has seen. The counter has its own type, a subclass of `nnx.Variable`.
+# ## State that is not trained
+# Some state of a model changes but is not trained. Here, a model counts the examples it has seen. The counter is a Variable with its own type, a subclass of `nnx.Variable`.
 
 
 # %%
@@ -292,19 +294,34 @@ counted = Counted(Network(rngs=nnx.Rngs(0)))
 print_error(lambda: jax.grad(cross_entropy)(counted, x, y))
 
 # %% [markdown]
-# `jax.grad` differentiates with respect to the whole model and rejects the counter, which is an integer. So we need a loss that is a function of the parameters only.
+# `jax.grad` differentiates with respect to the whole model and rejects the counter, which is an integer. `nnx.value_and_grad` differentiates with respect to the Params only. It also writes the changed counter into the model.
+
+
+# %%
+@nnx.jit
+def full_learn(model, optimizer, x, y):
+    value, grads = nnx.value_and_grad(cross_entropy)(model, x, y)
+    optimizer.update(model, grads)
+    return value
+
+
+optimizer = nnx.Optimizer(counted, optax.adam(0.003), wrt=nnx.Param)
+for _ in range(5):
+    value = full_learn(counted, optimizer, x, y)
+print(f"loss {value:.3f} after {counted.seen[...]} examples")
+
+# %% [markdown]
+# ## Split and merge
+# JAX's own transformations need a loss that is a function of the parameters only. To write one, take the model apart.
 #
-# `nnx.split` separates a model into its structure and its state. The structure is a [`graphdef`](../docs/glossary.md#graphdef), the treedef of NNX. **Filters** divide the state. The filter `nnx.Param` selects the parameters, and `...` selects the rest. Each filter yields a `State`, a nested mapping from names to Variables.
+# `nnx.split` separates a model into its structure and its state. The structure is a [`graphdef`](../docs/glossary.md#graphdef), the treedef of NNX. **Filters** divide the state. The filter `nnx.Param` selects the parameters, and `...` selects the rest. Each filter yields a `State`, a nested mapping from names to Variables. `nnx.state` also takes filters, but returns no graphdef. The filter `nnx.PathContains` selects Variables by a name in their path.
 
 # %%
 graphdef, params, rest = nnx.split(counted, nnx.Param, ...)
 for name, state in {"params": params, "rest": rest}.items():
     for path, variable in nnx.to_flat_state(state):
         print(f"{name:6s} {type(variable).__name__:5s} {'/'.join(map(str, path)):24s} {variable.shape}")
-print("head:", list(nnx.state(counted, nnx.PathContains("head"))["network"]["head"]))
-
-# %% [markdown]
-# The last line shows two more tools. `nnx.state` returns a State without the graphdef, and the filter `nnx.PathContains` selects Variables by a name in their path.
+print("head:", jax.tree.map(jnp.shape, jax.tree.leaves(nnx.state(counted, nnx.PathContains("head")))))
 
 # %% [markdown] predict="nnx-share"
 # Now we write 7 into `params["network"]["head"]["bias"]`, in the State. Does the model `counted` change?
@@ -324,14 +341,13 @@ params["network"]["head"]["bias"][...] = jnp.zeros(3)
 #
 # `nnx.merge` is the inverse of `nnx.split`. Its result shares the Variables as well, unless you pass `copy=True`.
 #
-# Can the loss merge the model and call it? We try this under `jax.grad`, and then call the model in a compiled function that closes over it.
+# Can the loss now merge the model and call it?
 
 # %%
 print_error(lambda: jax.grad(lambda params: cross_entropy(nnx.merge(graphdef, params, rest), x, y))(params))
-print_error(lambda: jax.jit(lambda x: counted(x))(x))
 
 # %% [markdown]
-# A traced function can change only Variables that were created in the same trace. Otherwise a tracer would leak (02). The counter was created before both traces. So the loss merges a copy, which has new Variables, and returns the changed counter as an auxiliary result (04).
+# A traced function can change only Variables that were created in the same trace. Otherwise a tracer would leak (02). The counter was created outside. So the loss merges with `copy=True`, which creates new Variables, and returns the changed counter as an auxiliary result (04).
 
 
 # %%
@@ -351,30 +367,16 @@ def full_step(model, optimizer, x, y):
     return model, optimizer, value
 
 
+# %%
+counted = Counted(Network(rngs=nnx.Rngs(0)))
 optimizer = nnx.Optimizer(counted, optax.adam(0.003), wrt=nnx.Param)
 for _ in range(5):
     counted, optimizer, value = full_step(counted, optimizer, x, y)
 print(f"loss {value:.3f} after {counted.seen[...]} examples")
 
 # %% [markdown]
-# NNX's own transformations do all this for you. `nnx.value_and_grad` differentiates with respect to the Params and writes the changed counter back.
-
-
-# %%
-@nnx.jit
-def full_learn(model, optimizer, x, y):
-    value, grads = nnx.value_and_grad(cross_entropy)(model, x, y)
-    optimizer.update(model, grads)
-    return value
-
-
-counted = Counted(Network(rngs=nnx.Rngs(0)))
-optimizer = nnx.Optimizer(counted, optax.adam(0.003), wrt=nnx.Param)
-for _ in range(5):
-    value = full_learn(counted, optimizer, x, y)
-print(f"loss {value:.3f} after {counted.seen[...]} examples")
-
-# %% [markdown]
+# The result is the same as with NNX's transformations.
+#
 # **This is the end of the core.** You can now do the exercises "A model of any depth" and "One training step". Each of the others lists the Deeper sections that it needs.
 #
 # ## Deeper: training and evaluation modes
@@ -414,7 +416,7 @@ for name, one in {"training": model, "evaluation": evaluating}.items():
 # %% [markdown]
 # In training mode, BatchNorm uses the mean and variance of the batch and updates its running statistics, which are `nnx.BatchStat` Variables. Dropout draws its masks from a key and a counter, which are Variables as well. In evaluation mode, BatchNorm uses the running statistics and Dropout does nothing.
 #
-# Each layer stores its mode as a static attribute, `use_running_average` or `deterministic`. `nnx.view` returns a model with new values of these attributes and the *same* Variables, so `model` is still in training mode. `model.eval()` and `model.train()` change the attributes of `model` itself. `nnx.view` rejects an attribute that no layer has.
+# Each layer stores its mode as a static attribute, `use_running_average` or `deterministic`. `nnx.view` returns a second model with new values of these attributes and the *same* Variables. `model` itself stays in training mode. `model.eval()` and `model.train()` change the attributes of `model`. `nnx.view` rejects an attribute that no layer has.
 
 # %%
 print_error(lambda: nnx.view(network, deterministic=True))
@@ -467,8 +469,8 @@ filters = {
     "matrices": lambda path, variable: variable.ndim == 2,
 }
 for name, chosen in filters.items():
-    paths = ["/".join(map(str, path[-2:])) for path, _ in nnx.to_flat_state(nnx.state(counted, chosen))]
-    print(f"{name:25s}", *paths)
+    paths = ["/".join(map(str, path)) for path, _ in nnx.to_flat_state(nnx.state(counted, chosen))]
+    print(f"{name:25s}", *(path.removeprefix("network/") for path in paths))
 
 # %% [markdown]
 # A type matches its subclasses too. `nnx.split` assigns each Variable to the *first* filter that matches, so put the most specific filter first. The filters must cover every Variable.
@@ -544,7 +546,7 @@ print({name: f"{cost / 1e6:.1f} million operations in a step" for name, cost in 
 
 # %%
 tuned.head.bias[...] = jnp.zeros(2)
-print("kind of head.bias:", type(tuned.head.bias).__name__)
+print("type of head.bias:", type(tuned.head.bias).__name__)
 tuned.head.bias = jnp.zeros(2)
 print("Params of the head:", list(nnx.state(tuned.head, nnx.Param)))
 
@@ -707,7 +709,7 @@ _, captured = nnx.capture(Recorded(trained), nnx.Intermediate)(test_x)
 print(f"lowest confidence: {captured['confidence'][0].min():.2f}")
 
 # %% [markdown]
-# ## Deeper: the size of a model before it exists
+# ## Deeper: the size of a model before it is created
 # Will a model fit into memory? `jax.eval_shape` traces the constructor and returns the model with shapes in place of arrays. No random numbers are drawn and no memory is allocated.
 
 # %%
@@ -812,7 +814,7 @@ print("apply returns", out.shape, "and new", list(changed))
 # | an instance | `Model(rngs=nnx.Rngs(seed))` |
 # | an optimizer | `nnx.Optimizer(model, tx, wrt=nnx.Param)` |
 # | a compiled step | `jax.jit`, returning model *and* optimizer, or `nnx.jit` |
-# | a gradient when there is other state | `nnx.split(model, nnx.Param, ...)`, merge inside with `copy=True`, return the changed state |
+# | a gradient when there is other state | `nnx.value_and_grad`, or `nnx.split(model, nnx.Param, ...)`, merge inside with `copy=True`, return the changed state |
 # | your own kind of state | `class Count(nnx.Variable)` |
 # | a look at a model | `nnx.display(model)`, `print(model)`, `nnx.tabulate(model, x)` |
 # | evaluation mode | `nnx.view(model, deterministic=True, use_running_average=True)` |

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+# By default, accelerators may compute float32 products at lower precision. Use full precision here.
 jax.config.update("jax_default_matmul_precision", "highest")
 
 
@@ -253,7 +253,7 @@ require(
     kind != "static",
     "NNX rejects an attribute of `MLP`, because a plain list is static. Store the layers in NNX's own kind of list.",
 )
-require(kind == "pytree", "An `MLP` is not a pytree, so `jax.jit` does not accept it. Was that turned off?")
+require(kind == "pytree", "An `MLP` is not a pytree, so `jax.jit` does not accept it. Is `pytree=False` set?")
 shapes, result = ask(probe_example, np.ones((4, 2), np.float32))
 wanted = {"layers/0/kernel": (2, 3), "layers/0/bias": (3,), "layers/1/kernel": (3, 1), "layers/1/bias": (1,)}
 compare(shapes, wanted, label="the dict of shapes")
@@ -283,7 +283,7 @@ for sizes in ((3, 2), (3, 5, 2), (3, 4, 6, 5, 3)):
     names = sorted(ask(lambda sizes: list(arrays_of(MLP(sizes, rngs=nnx.Rngs(0)))), sizes))
     require(
         names == sorted(shapes),
-        f"A model with {depth} layer{'s' * (depth > 1)} lacks the paths `layers/0/kernel`, `layers/0/bias` and so on.",
+        f"A model with {depth} layer{'s' * (depth > 1)} should have exactly the paths `layers/0/kernel`, `layers/0/bias` and so on.",
     )
     got, wanted = program(probe_values, sizes, arrays, x).run(sizes, arrays, x), by_hand(arrays, x, depth, True, False)
     if getattr(got, "shape", None) == wanted.shape and not np.allclose(got, wanted, rtol=1e-3, atol=1e-3):
@@ -1163,28 +1163,28 @@ for training in (True, False):
     rng = inputs.rng()
     arrays, batches = drawn(rng, net_shapes((3, 6, 5, 2))), rng.normal(1, 2, size=(3, 9, 3)).astype(np.float32)
     got, left, count, mean = program(probe_recalibrated, training, arrays, batches).run(training, arrays, batches)
-    wanted, mode = arrays, "in training" if training else "in evaluation"
+    wanted, mode = arrays, "in training mode" if training else "in evaluation mode"
     for batch in batches:
         wanted = net_by_hand(wanted, batch, training=True)[1]
     require(
         all(np.array_equal(left[name], arrays[name]) for name in arrays),
-        f"The model that was passed in {mode} was changed. Its statistics are no longer the same.",
+        f"`recalibrate` changes the model that is passed to it {mode}. Return a new model.",
     )
     require(
         not np.array_equal(got["norms/0/mean"], arrays["norms/0/mean"]),
-        f"The statistics of a model that was passed in {mode} have not changed.",
+        f"For a model {mode}, the statistics that `recalibrate` returns are the old ones.",
     )
     require(
         got.pop("dropout/rngs/count") == 0 and left["dropout/rngs/count"] == 0,
         "Dropout has drawn masks. Its counter is no longer 0.",
     )
-    compare(got, wanted, rtol=1e-3, atol=1e-3, label=f"the arrays of a model passed in {mode}")
+    compare(got, wanted, rtol=1e-3, atol=1e-3, label=f"the arrays that `recalibrate` returns for a model {mode}")
     require(
         (count > 0) == training,
-        f"A model was passed in {mode}, but the one that `recalibrate` returns is not {mode}.",
+        f"The model is {mode}, but the one that `recalibrate` returns is not.",
     )
     again = net_by_hand(wanted, batches[0], training=True)[1] if training else wanted
-    label = f"the mean after one more call of the model that was returned {mode}"
+    label = f"the running mean after a call of the returned model ({mode})"
     compare(mean, again["norms/0/mean"], rtol=1e-3, atol=1e-3, label=label)
 
 # %% hidden="nnx-modes" name="predictions" points=2
@@ -1206,7 +1206,7 @@ for training in (True, False):
     rng = inputs.rng()
     arrays, x = drawn(rng, net_shapes((3, 6, 5, 2))), rng.normal(size=(8, 3)).astype(np.float32)
     y, left, later = program(probe_predict, training, arrays, x).run(training, arrays, x)
-    mode = "in training" if training else "in evaluation"
+    mode = "in training mode" if training else "in evaluation mode"
     wanted, by_batch = net_by_hand(arrays, x)[0], net_by_hand(arrays, x, training=True)[0]
     batch = np.shape(y) == wanted.shape and np.allclose(y, by_batch, rtol=1e-3, atol=1e-3)
     require(not batch, "The prediction for one example depends on the others. BatchNorm uses the batch's statistics.")
@@ -1239,7 +1239,7 @@ def predict(model, x):
     return model(x)
 
 
-# %% wrong="nnx-modes" because="Turns Dropout off and forgets BatchNorm. Each prediction depends on the batch and moves the statistics."
+# %% wrong="nnx-modes" because="Turns Dropout off and forgets BatchNorm. Each prediction depends on the batch and updates the statistics."
 def recalibrate(model, batches):
     model = nnx.clone(model)
     listening = nnx.view(model, deterministic=True, use_running_average=False)
@@ -1277,7 +1277,7 @@ def predict(model, x):
     return nnx.view(model, deterministic=True, use_running_average=True)(x)
 
 
-# %% wrong="nnx-modes" because="Turns Dropout off and assumes that BatchNorm is in training mode. In evaluation mode its statistics do not move."
+# %% wrong="nnx-modes" because="Turns Dropout off and assumes that BatchNorm is in training mode. In evaluation mode its statistics do not change."
 def recalibrate(model, batches):
     model = nnx.clone(model)
     listening = nnx.view(model, deterministic=True)
@@ -1302,7 +1302,7 @@ def predict(model, x):
     return nnx.view(model, deterministic=True, use_running_average=True)(x)
 
 
-# %% wrong="nnx-modes" because="Joins all batches into one, so the statistics move once instead of once for each batch."
+# %% wrong="nnx-modes" because="Joins all batches into one, so the statistics are updated once instead of once for each batch."
 def recalibrate(model, batches):
     model = nnx.clone(model)
     nnx.view(model, deterministic=True, use_running_average=False)(batches.reshape(-1, batches.shape[-1]))
@@ -1540,8 +1540,8 @@ for frozen in (("encoder",), ("head", "encoder_gain")):
     raised = error(probe_fits, arrays, x, y, frozen)
     require(
         raised is None,
-        f"With frozen={frozen} `optimizer.update(model, gradient(...))` raises {raised}: "
-        "do the optimizer and the gradient have the same parameters?",
+        f"With frozen={frozen} `optimizer.update(model, gradient(...))` raises {raised}. "
+        "Do the optimizer and the gradient have the same parameters?",
     )
     after, memory = program(probe_steps, arrays, x, y, frozen).run(arrays, x, y, frozen)
     wanted, moving = by_hand(arrays, x, y, frozen)
@@ -1820,7 +1820,7 @@ def by_hand(arrays, x, training, order):
 
 
 for depth, training in ((3, True), (5, False)):
-    rng, mode = inputs.rng(), "in training" if training else "in evaluation"
+    rng, mode = inputs.rng(), "in training mode" if training else "in evaluation mode"
     arrays, x = drawn(rng, block_shapes(4, depth)), rng.normal(size=(9, 4)).astype(np.float32)
     y, after = program(probe_values, depth, training, arrays, x).run(depth, training, arrays, x)
     wanted, moved = by_hand(arrays, x, training, range(depth))
@@ -1840,7 +1840,7 @@ for depth, training in ((3, True), (5, False)):
     still = np.array_equal(after.get("blocks/norm/mean"), arrays["blocks/norm/mean"])
     require(
         not (training and still),
-        "In training the running means have not changed. The state that a block changes inside the loop must be returned.",
+        "In training mode, the running means have not changed. The state that a block changes inside the loop must be returned.",
     )
     compare(after, moved, rtol=1e-3, atol=1e-3, label=f"the arrays after a call {mode}")
 
@@ -1897,7 +1897,7 @@ require(
 )
 require(
     made[12].operations <= made[4].operations + 10,
-    f"The program of 4 blocks has {made[4].operations} operations, that of 12 blocks {made[12].operations}. It grows with "
+    f"The program of 4 blocks has {made[4].operations} operations, that of 12 blocks has {made[12].operations}. It grows with "
     "the depth.",
 )
 
@@ -1967,11 +1967,11 @@ class Deep(nnx.Module):
     def __init__(self, width, depth, *, rngs):
         keys = jax.random.split(rngs.params(), depth)
         self.blocks = jax.vmap(lambda key: Block(width, rngs=nnx.Rngs(key)))(keys)
-        self.form = nnx.graphdef(self.blocks)
+        self.graphdef = nnx.graphdef(self.blocks)
 
     def __call__(self, x):
         def body(x, state):
-            block = nnx.merge(self.form, state, copy=True)
+            block = nnx.merge(self.graphdef, state, copy=True)
             x = block(x)
             return x, nnx.state(block, nnx.BatchStat)
 
@@ -2040,7 +2040,7 @@ class Deep(nnx.Module):
         return x
 
 
-# %% wrong="nnx-scanned" because="Unrolls the scan completely: no loop is left, and the program grows with the depth."
+# %% wrong="nnx-scanned" because="Unrolls the scan completely, and updates the statistics only in training mode. No loop is left, and the program grows with the depth."
 class Deep(nnx.Module):
     def __init__(self, width, depth, *, rngs):
         keys = jax.random.split(rngs.params(), depth)
@@ -2086,7 +2086,7 @@ class Deep(nnx.Module):
 
 
 # %% [markdown] task="nnx-load-linen" stars=2 minutes=20 skills="06_pytrees,nnx-modes,nnx-freeze"
-# ## From Linen: someone else's weights
+# ## Load weights from Linen
 # *Needs: Deeper: training and evaluation modes, and Deeper: four libraries.*
 #
 # **Goal.** A colleague's model is written with Linen, Flax's older interface. Load its trained weights, a dict of dicts, into your NNX model.
@@ -2176,9 +2176,9 @@ for sizes in ((4, 4, 4, 4), (3, 5, 2), (4,) * 13):
     same = lambda name, other: np.shape(loaded.get(name)) == other.shape and np.array_equal(loaded[name], other)
     for name, wanted in arrays.items():
         where, there = in_words(name), [in_words(other) for other, array in arrays.items() if same(name, array)]
-        why = f"it is {there[0]}" if there else "it is the initial value or was changed"
-        why = "it is transposed" if wanted.ndim == 2 and same(name, wanted.T) else why
-        require(same(name, wanted), f"In a model of {depth} layers {where} is not the one that Linen has: {why}.")
+        why = f"It is {there[0]}" if there else "It is the initial value or was changed"
+        why = "It is transposed" if wanted.ndim == 2 and same(name, wanted.T) else why
+        require(same(name, wanted), f"In a model of {depth} layers, {where} differs from that of Linen. {why}.")
     compare(got, net_by_hand(arrays, x)[0], rtol=1e-2, atol=1e-2, label=f"the scores of {depth} layers")
 
 # %% hidden="nnx-load-linen" name="goes-on" points=1
@@ -2312,7 +2312,7 @@ def load_from_linen(model, variables):
     return model
 
 
-# %% wrong="nnx-load-linen" because="Leaves out the last layer, as you would for fine-tuning."
+# %% wrong="nnx-load-linen" because="Skips the last layer, as you would for fine-tuning."
 def load_from_linen(model, variables):
     params, statistics = variables["params"], variables["batch_stats"]
     for i, norm in enumerate(model.norms):
