@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 09 · Training: a loop of pure functions
 #
-# *The core takes about 35 minutes. Ten "Deeper" sections can be skipped. Then do [the exercises](../exercises/09_training/09_training.ipynb).* After the core you can train a model with Optax, change the loss, change the learning rate without recompiling, and find out whether Python slows your loop down.
+# *The core takes about 30 minutes. Then do [the exercises](../exercises/09_training/09_training.ipynb). You can skip the eleven sections marked "Deeper", or read them later in any order.* After the core, you can train a model with Optax, change the loss, vary the learning rate without recompiling, and find out whether Python slows your loop down.
 #
 # **Prerequisites.** `jit` (03), `grad` (04), [pytrees](../docs/glossary.md#pytree) (06), keys (07) and `scan` (08). Answer these questions from memory.
 #
@@ -44,14 +44,14 @@ np.set_printoptions(precision=3, suppress=True)
 # ## A curve with faulty readings
 # Training changes parameters step by step, but a JAX function does not change its arguments. **How do you write a training loop with pure functions?**
 #
-# In our example, a small network learns a curve from 256 noisy readings of a sensor. In the right half, about one reading in four is stuck at the value 2. The model consists of two functions. `init` creates the parameters, and `network` uses them.
+# In our example, a small network learns a curve from 256 noisy readings of a sensor. In the right half, about one reading in four is stuck at the value 2. The model consists of two functions. `init` creates the parameters, and `network` uses them. The cells after the model create the readings and define a plot.
 
 
 # %%
 def init(key, sizes):
     """A layer for each pair of neighbours in sizes: {"w": (a, b), "b": (b,)}"""
     shapes = zip(jax.random.split(key, len(sizes) - 1), sizes, sizes[1:], strict=False)
-    return [{"w": jax.random.normal(own, (a, b)) * (2 / a) ** 0.5, "b": jnp.zeros(b)} for own, a, b in shapes]
+    return [{"w": jax.random.normal(k, (a, b)) * (2 / a) ** 0.5, "b": jnp.zeros(b)} for k, a, b in shapes]
 
 
 def network(params, xs):
@@ -102,7 +102,7 @@ show_fit({"before training": start})
 
 # %% [markdown]
 # ## An optimizer is two pure functions
-# Gradient descent moves the parameters in the direction opposite to the gradient (04). Most optimizers also use earlier gradients. They cannot store these in hidden variables, because a [pure function](../docs/glossary.md#pure-function) has none. They store them in a pytree, the **optimizer state**, which is an argument and a result of each update. Here is momentum, a sum of past gradients in which older ones have less weight.
+# Gradient descent moves the parameters in the direction opposite to the gradient (04). Most optimizers also use earlier gradients, but a [pure function](../docs/glossary.md#pure-function) keeps nothing between calls. So an optimizer stores what it needs in a pytree, the **optimizer state**, which is an argument and a result of each update. Here is momentum. Its state, the velocity, is a sum of past gradients in which older ones have less weight.
 
 
 # %%
@@ -112,7 +112,12 @@ def momentum_update(gradient, velocity, rate=0.03, decay=0.9):
 
 
 # %% [markdown]
-# **Optax** is the most widely used optimizer library for JAX. `optax.sgd` with momentum computes the same updates.
+# **Optax** is the most widely used optimizer library for JAX. In Optax, an optimizer is a **gradient transformation**, a pair of functions.
+#
+# - `tx.init(params)` returns the first state.
+# - `tx.update(gradient, state, params)` returns the updates and the next state. Some optimizers do not need `params`.
+#
+# The updates already contain the minus sign, so `optax.apply_updates` *adds* them to the parameters. We compare `optax.sgd` with our function.
 
 # %%
 gradient = jax.grad(mean_square)(start, xs, ys)
@@ -126,15 +131,6 @@ print("state:", jax.tree.map(jnp.shape, momentum_state))
 
 # %% [markdown]
 # The state of momentum contains a velocity for each parameter, in the field `trace`. `EmptyState` belongs to the multiplication by the learning rate, which stores nothing.
-#
-# In Optax, an optimizer is a **gradient transformation**, a pair of functions.
-#
-# - `tx.init(params)` returns the first state.
-# - `tx.update(gradient, state, params)` returns the updates and the next state.
-#
-# The updates already contain the minus sign, so `optax.apply_updates` *adds* them to the parameters.
-#
-# ![One step as a function. params and the batch go into value_and_grad of the loss, which gives the value and the gradient. Gradient, state and params go into tx.update, which gives updates and the new state. apply_updates adds the updates to params. New params and new state go into the next step under the same names.](../images/training_step.svg)
 
 # %% [markdown] predict="training-state"
 # How large is the state of `optax.adam`, in bytes, compared with the parameters?
@@ -156,6 +152,8 @@ for name, tx in optimizers.items():
 # %% [markdown]
 # ## The training step
 # A training step computes the gradient, calls `tx.update`, and applies the updates. Parameters, state and **batch** (the examples of this step) may change from step to step, so they are arguments, and `jit` compiles the whole step. `tx` and `loss` consist of Python functions, which run only during tracing, so they are [static arguments](../docs/glossary.md#static-argument).
+#
+# ![One step as a function. params and the batch go into value_and_grad of the loss, which gives the value and the gradient. Gradient, state and params go into tx.update, which gives updates and the new state. apply_updates adds the updates to params. New params and new state go into the next step under the same names.](../images/training_step.svg)
 
 
 # %%
@@ -243,7 +241,6 @@ print("traces with a lambda in the loop:", len(traces))
 
 # %%
 norm = optax.tree.norm  # of all numbers in a pytree
-apart = lambda one, other: norm(jax.tree.map(jnp.subtract, one, other))  # the distance of two pytrees
 huge = jax.tree.map(lambda g: 1000 * g / norm(gradient), gradient)
 chains = {
     "clip, sgd": optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1)),
@@ -300,30 +297,6 @@ plots.show(
 
 # %% [markdown]
 # Each run was traced once, although the rate of the second one changed in every step. With the constant rate, the distance fluctuates until the end. With the schedule, it settles at a lower value.
-#
-# A rate can also depend on observations, such as a loss that no longer falls. The training loop then sets it between steps.
-
-# %% [markdown] predict="training-rate"
-# We set `rate = 0.1`, create `tx = optax.sgd(lambda count: rate)`, and run a compiled step once. Then we set `rate = 0.0`. What does the second step do?
-#
-# - [x] a step with the rate 0.1 | Right. The compiled program contains the value from the time of tracing.
-# - [ ] nothing, because the rate is 0 | `rate` was read during tracing, and is a constant of the program (03).
-# - [ ] it recompiles | No argument has changed, so JAX uses the cached program.
-
-# %%
-frozen, adjustable = optax.sgd(lambda count: rate), optax.inject_hyperparams(optax.sgd)(learning_rate=0.1)
-for name, tx in {"closed over": frozen, "in the state": adjustable}.items():
-    traces.clear()
-    rate = 0.1
-    params, state, _ = step(start, tx.init(start), xs, ys, tx=tx, loss=weighted)
-    rate = 0.0
-    if name == "in the state":
-        state = state._replace(hyperparams={"learning_rate": jnp.float32(0.0)})
-    after, _, _ = step(params, state, xs, ys, tx=tx, loss=weighted)
-    print(f"rate {name:12s} length of the second step {apart(after, params):.4f}, traces {len(traces)}")
-
-# %% [markdown]
-# `optax.inject_hyperparams` stores the settings of an optimizer in its state, where your loop can change them. The state is an argument of the step, so the new value is used without recompiling.
 
 # %% [markdown]
 # ## Does Python slow the loop down?
@@ -333,16 +306,16 @@ for name, tx in {"closed over": frozen, "in the state": adjustable}.items():
 tiny, few_xs, few_ys = init(jax.random.key(2), (1, 8, 1)), jnp.asarray(xs[::16]), jnp.asarray(ys[::16])
 
 
-def one_step(carry, _=None):
+def one_step(carry, _=None):  # also the body of a scan
     params, state, value = step(*carry, few_xs, few_ys, tx=adam)
     return (params, state), value
 
 
-def loop(steps, look=lambda value: None):
+def loop(steps, read=lambda value: None):
     carry = tiny, adam.init(tiny)
     for _ in range(steps):
         carry, value = one_step(carry)
-        look(value)
+        read(value)
     return carry
 
 
@@ -405,8 +378,39 @@ print("best is deleted:", best[0]["w"].is_deleted())
 # The core ends here. Continue with a Deeper section or the [summary](#Summary).
 
 # %% [markdown]
+# ## Deeper: a learning rate that the loop sets
+# A schedule is planned before training. A rate can also depend on observations, such as a loss that no longer falls. The training loop then sets it between steps.
+
+# %% [markdown] predict="training-rate"
+# We set `rate = 0.1`, create `tx = optax.sgd(lambda count: rate)`, and run a compiled step once. Then we set `rate = 0.0`. What does the second step do?
+#
+# - [x] a step with the rate 0.1 | Right. The compiled program contains the value from the time of tracing.
+# - [ ] nothing, because the rate is 0 | `rate` was read during tracing, and is a constant of the program (03).
+# - [ ] it recompiles | No argument has changed, so JAX uses the cached program.
+
+# %%
+rate = 0.1
+tx = optax.sgd(lambda count: rate)
+traces.clear()
+params, state, _ = step(start, tx.init(start), xs, ys, tx=tx, loss=weighted)
+rate = 0.0
+after, _, _ = step(params, state, xs, ys, tx=tx, loss=weighted)
+print(f"length of the second step {norm(optax.tree.sub(after, params)):.4f}, traces {len(traces)}")
+
+# %% [markdown]
+# `optax.inject_hyperparams` stores the settings of an optimizer in its state. The state is an argument of the step, so the loop can set a new rate there without recompiling.
+
+# %%
+tx = optax.inject_hyperparams(optax.sgd)(learning_rate=0.1)
+traces.clear()
+params, state, _ = step(start, tx.init(start), xs, ys, tx=tx, loss=weighted)
+state = state._replace(hyperparams={"learning_rate": jnp.float32(0.0)})
+after, _, _ = step(params, state, xs, ys, tx=tx, loss=weighted)
+print(f"length of the second step {norm(optax.tree.sub(after, params)):.4f}, traces {len(traces)}")
+
+# %% [markdown]
 # ## Deeper: clip before Adam
-# Adam divides by a running average of the gradient's magnitude. Does it still need clipping? Here is its first step for two gradients.
+# Adam divides by the root of a running mean of the squared gradient. Does it still need clipping? Here is its first step for two gradients.
 
 # %%
 for scale in (0.001, 1):
@@ -440,19 +444,20 @@ print(f"4 times 1,024 examples:    {temporary_mib(every_fourth, 1024):6.1f} MiB"
 accumulated, multi_state = wide, every_fourth.init(wide)
 for part in np.split(np.random.default_rng(1).permutation(np.asarray(many)), 4):
     accumulated, multi_state, _ = step(accumulated, multi_state, part, part[:, 0], tx=every_fourth)
-    print(f"steps {multi_state.gradient_step}, length of the change {apart(accumulated, wide):.3f}")
+    print(f"steps {multi_state.gradient_step}, length of the change {norm(optax.tree.sub(accumulated, wide)):.3f}")
 whole, _, _ = step(wide, at_once.init(wide), many, many[:, 0], tx=at_once)
-print(f"length of the step {apart(whole, wide):.3f}, difference {apart(whole, accumulated):.1e}")
+print(f"length of the step at once {norm(optax.tree.sub(whole, wide)):.3f}")
+print(f"difference of the results {norm(optax.tree.sub(whole, accumulated)):.1e}")
 print(f"bytes of the state: at once {size(at_once.init(wide)):,}, accumulated {size(multi_state):,}")
 
 # %% [markdown]
 # The step is the same up to rounding. Accumulation has two costs. The state holds one more gradient, and each micro-batch is a call. A `scan` over the micro-batches needs only one call. You write it in an exercise.
 #
-# A schedule inside `MultiSteps` counts steps, not calls. `warmup_steps=100` then means 400 calls.
+# A schedule inside `MultiSteps` counts steps, not calls. Here, `warmup_steps=100` would mean 400 calls.
 
 # %% [markdown]
 # ## Deeper: unrolled steps
-# You can also run several steps in one call with `scan(..., unroll=8)`, or with a Python loop under `jit`. In both cases, the program contains eight copies of the step. With a scan without `unroll`, it contains one.
+# A scan compiles to a loop whose body is one step. With `scan(..., unroll=8)`, or with a Python loop of eight steps under `jit`, the program contains eight copies of the step.
 
 # %%
 import time
@@ -477,7 +482,7 @@ def run_compiled(compiled):
 for title, unroll in {"a loop": 1, "unrolled": 8}.items():
     compiled, seconds = compile_eight(unroll)
     print(f"{title:9s} compiled in {seconds:.2f} s, {len(compiled.as_text().splitlines()):5,} lines of HLO,", end=" ")
-    print(f"{time_ms(functools.partial(run_compiled, compiled)):.1f} µs a step")
+    print(f"{time_ms(functools.partial(run_compiled, compiled)):.1f} µs a step")  # ms for 1,000 steps
 
 # %% [markdown]
 # The unrolled program has more lines of [HLO](../docs/glossary.md#hlo) and takes longer to compile. It may run faster, because XLA can fuse operations of neighbouring steps and needs no loop counter. Measure both for your own step.
@@ -575,7 +580,8 @@ for batch in zip(batches[0][:2], batches[1][:2], strict=True):
 for keep in (stop_at_nan, stop_before_nan):
     run = jax.jit(functools.partial(run_batches, keep))
     (params, _, done), values = run(tiny, adam.init(tiny), batches)
-    print(f"{keep.__name__:16s} losses {np.asarray(values)}  difference from batch 2: {apart(params, after_two):.0e}")
+    gap = norm(optax.tree.sub(params, after_two))
+    print(f"{keep.__name__:16s} losses {np.asarray(values)}, difference from batch 2: {gap:.0e}")
 
 # %% [markdown]
 # ![Two lanes of five batches, the third of which is NaN. Stops after the step: the NaN update is stored, later batches are skipped, NaN is returned. Decides before it stores: the update is rejected, the parameters after batch 2 are kept and returned.](../images/training_early_stop.svg)
@@ -708,7 +714,7 @@ print("loss", value, " compiled for", compiled_for)
 # | layers, dropout and their state | 10 |
 # | batches, evaluation | 11 |
 # | where the time goes | 14 |
-# | memory, lower precision | 15 (coming) |
+# | memory, lower precision | 15 |
 # | several devices | 16, 18 |
 # | checkpoints | 24 (coming) |
 

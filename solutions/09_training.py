@@ -42,13 +42,13 @@ def network_by_hand(params, xs, ys):
 
 
 def follow(state, sample):
-    """One step of a tracker: it moves a tenth of the way to the sample. (d,), (d,) -> (d,), and the squared miss ()"""
+    """One step of a tracker, a tenth of the way to the sample: (d,), (d,) -> the new state (d,), the squared distance ()"""
     miss = sample - state
     return state + 0.1 * miss, jnp.sum(miss**2)
 
 
 def misfit(source, stations, arrivals):
-    """How badly a source (2,) explains the arrival times (k,) of its waves at stations (k, 2), at 5 km a second."""
+    """Mean squared error of the arrival times (k,) for waves from source (2,) to stations (k, 2) at 5 km/s -> ()"""
     distances = jnp.sqrt(jnp.sum((stations - source) ** 2, axis=1))
     return jnp.mean((distances / 5 - arrivals) ** 2)
 
@@ -353,7 +353,7 @@ for what, warmup, cooldown, level in (
             wanted = peak * min(max(min(step / warmup, (total - step) / cooldown), 0), 1)
             if getattr(got, "shape", None) == ():
                 near = np.isclose(got, wanted, rtol=1e-4, atol=1e-6)
-                require(not np.isnan(got), f"The rate is NaN {where}: does it come from a table that ends there?")
+                require(not np.isnan(got), f"The rate is NaN {where}. Does it come from a table that ends there?")
                 require(not got < -1e-6, f"The rate is negative {where}, so the loss would increase.")
                 require(near or not np.isclose(got, peak), f"The rate is still `peak` {where}, {what}.")
                 require(near, f"The rate is wrong {where}, {what}.")
@@ -511,8 +511,8 @@ def schedule(peak, warmup, cooldown, total):
 
 
 # %% [markdown] task="training-adam" stars=2 minutes=20 skills="04_grad,06_pytrees,training-schedule"
-# ## Adam, taken apart
-# **Goal.** Write Adam, one of the most widely used optimizers, as a pure function.
+# ## Adam as a pure function
+# **Goal.** Write one step of Adam, one of the most widely used optimizers. Its state is an argument and a result.
 #
 # **Signature.** `adam_update(params, state, gradient, rate)`: `params` and `gradient` are trees of float32 arrays with the same structure, and `rate` is a float. `state` is a dict. Its `"count"` is the number of steps so far, int32 `()`. Its `"mean"` and `"square"` are trees like `params`, all zeros at first. Returns new `(params, state)` of the same structure. For every entry g of the gradient,
 #
@@ -607,7 +607,7 @@ for count in (0, 0, 41):
     finite = all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(got[0]))
     require(
         finite,
-        f"Not all of {whose} parameters are finite: is something divided by 0, by t or by the root of a square of 0?",
+        f"Not all of {whose} parameters are finite. Is something divided by 0, by t or by the root of a square of 0?",
     )
     wanted = {"count": np.int32(t), "mean": mean, "square": square}
     compare(got[1], wanted, label=f"{whose} state")
@@ -628,7 +628,8 @@ for count in (0, 0, 41):
             "Parameters with large gradients are right, those with tiny gradients are wrong. Where is the 1e-8 added?",
         )
         require(
-            not np.isclose(length, -1, rtol=1e-3), "The parameters move up the gradient. Which sign does the step have?"
+            not np.isclose(length, -1, rtol=1e-3),
+            "The parameters move along the gradient, not against it. Which sign does the step have?",
         )
         require(
             not (count == 0 and np.isclose(length, 10**0.5, rtol=1e-3)),
@@ -802,7 +803,7 @@ def adam_update(params, state, gradient, rate):
 # ## A training step in place
 # **Goal.** Compile a training step for any loss and any optimizer. It should overwrite the parameters and the optimizer state instead of copying them. With Adam, they are three times as large as the model.
 #
-# **Signature.** `donating_step(tx, loss)`: an Optax transformation, and `loss(params, xs, ys)`, which returns `()`. Returns a compiled function `step(params, state, xs, ys)`, where `state` came from `tx.init(params)`. It returns `(params, state, value)`: new parameters, new state, and the loss at the *old* parameters, which costs nothing more.
+# **Signature.** `donating_step(tx, loss)`: an Optax transformation, and `loss(params, xs, ys)`, which returns `()`. Returns a compiled function `step(params, state, xs, ys)`, where `state` came from `tx.init(params)`. It returns `(params, state, value)`: new parameters, new state, and the loss at the *old* parameters, which needs no further forward pass.
 #
 # **Example.** `line_loss` from the setup at `w = [[0]]`, `b = [0]`, for `xs = [[1]]`, `ys = [3]`: the loss is 9, and both gradients are -6, so `optax.sgd(0.5)` moves both to 3. In the next step the loss is 9 again.
 #
@@ -895,7 +896,7 @@ require(
 )
 require(
     made.alias_bytes >= wanted,
-    f"The results reuse {made.alias_bytes:,} bytes of arguments; parameters and state have {wanted:,}.",
+    f"The results reuse {made.alias_bytes:,} bytes of arguments, but parameters and state have {wanted:,}.",
 )
 
 # %% hidden="training-donating-step" name="decay" points=1
@@ -1200,7 +1201,7 @@ require(
 require(made.loops > 0, "The program contains no loop, because a Python loop is unrolled.")
 require(
     made.intermediates != 32 * 64,
-    "The program stores the activations of 32 examples: with 128 examples and size 4, it uses 4 micro-batches of 32. `size` "
+    "The program stores the activations of 32 examples. With 128 examples and size 4, it uses 4 micro-batches of 32. `size` "
     "is the number of examples in a micro-batch.",
 )
 require(
@@ -1210,7 +1211,7 @@ require(
 require(
     made.intermediates < 4 * 4 * 64,
     f"The program holds an array of {made.intermediates:,} elements. The activations of 4 examples are {4 * 64:,}, "
-    f"one gradient is {3 * 64:,} at most: is something stored for all micro-batches?",
+    f"one gradient is {3 * 64:,} at most. Is something stored for all micro-batches?",
 )
 
 # %% [markdown] why="training-accumulate"
@@ -1442,7 +1443,7 @@ for made, steps in ((short, 32), (long, 64)):
     )
 require(
     long.operations < 1.5 * short.operations,
-    f"The program has {short.operations} operations for 32 steps and {long.operations} for 64: a call has no loop, but "
+    f"The program has {short.operations} operations for 32 steps and {long.operations} for 64. A call has no loop, but "
     "separate code or a separate call for each step.",
 )
 
@@ -1551,7 +1552,7 @@ for every in (3, 5):
     require(shape == (12,), f"For 12 batches the losses have shape {shape}; expected (12,).")
     require(
         calls <= 2,
-        f"With 12 batches and every={every}, `step` was traced {calls} times; twice is enough. Compile once, before the loop.",
+        f"With 12 batches and every={every}, `step` was traced {calls} times, but twice is enough. Compile once, before the loop.",
     )
     require(not deleted, "The state that the caller passed in is deleted. The first call must not donate it.")
 
@@ -1785,7 +1786,7 @@ def train_in_calls(step, state, batches, every, report):
 
 
 # %% [markdown] task="training-locate" stars=3 minutes=30 skills="04_grad,05_vmap,08_control_flow,training-donating-step"
-# ## From seismology: where did it happen?
+# ## Locate an earthquake
 # **Goal.** Stations have recorded an earthquake. Find the place that explains the arrival times best, that is, the place with the lowest misfit. The misfit has several minima, so descend from many starts at once and take the best result. One start may fail, because the gradient at a station is NaN.
 #
 # **Signature.** `locate(misfit, tx, starts, steps)`: `misfit(place)` takes `(d,)` and returns `()`. `tx` is **any** Optax optimizer, `starts` is `(k, d)` float32, and `steps` ≥ 1. Each start takes `steps` steps with an optimizer state of its own, as if it were alone. Returns `(place, value)`: the final place with the lowest misfit, `(d,)`, and this misfit, `()`. A start whose final misfit is NaN or positive infinity is excluded. At least one is finite.
@@ -1796,12 +1797,12 @@ def train_in_calls(step, state, batches, every, report):
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# How would you write it for one start? Which transformation then runs it for many?
+# How would you write the descent for one start? Which transformation then runs it for many?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# For one start, scan with the place and the optimizer's state as the carry. `vmap` this function, with `tx.init` inside: an optimizer that gets all starts as one array clips the norm of this whole array. What does `jnp.argmin` return if there is a NaN?
+# For one start, scan with the place and the optimizer's state as the carry. `vmap` this function, with `tx.init` inside. An optimizer that gets all starts as one array would clip the norm of the whole array. What does `jnp.argmin` return if there is a NaN?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -1892,7 +1893,7 @@ for what, limit, made in (
         data = draw()
         (places, values), got = descents_by_hand(*data, limit, 0.5, 12), made.run(*data)
         others = {
-            "This is where plain gradient descent ends. Is the optimizer state carried from step to step?": (
+            "The result is that of plain gradient descent. Is the optimizer state carried from step to step?": (
                 limit,
                 0,
                 12,
@@ -1903,8 +1904,8 @@ for what, limit, made in (
                 12,
                 True,
             ),
-            "One step too many.": (limit, 0.5, 13),
-            "One step too few.": (limit, 0.5, 11),
+            "Each start takes one step too many.": (limit, 0.5, 13),
+            "Each start takes one step too few.": (limit, 0.5, 11),
         }
         best = values.argmin()
         if isinstance(got, tuple) and len(got) == 2 and getattr(got[0], "shape", None) == (2,):
@@ -1914,7 +1915,7 @@ for what, limit, made in (
                 same = np.allclose(got[0], ends[misses.argmin()], rtol=1e-3, atol=1e-3)
                 require(right or not same, said)
             one_of_them = any(np.allclose(got[0], place, rtol=1e-3, atol=1e-3) for place in places)
-            require(right or not one_of_them, "One of the starts ends there, but another start ends lower.")
+            require(right or not one_of_them, "The result is the end of one start, but another start ends lower.")
         wanted = places[best].astype(np.float32), np.float32(values[best])
         compare(got, wanted, rtol=1e-3, atol=1e-3, label=what)
 
@@ -1950,13 +1951,14 @@ for _ in range(2):
     got = made.run(*data)
     require(
         bool(all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(got))),
-        "One start becomes NaN, and the result is NaN although four others are finite. Is NaN chosen at the end, or do "
+        "One start becomes NaN, and the result is NaN although four others are finite. Is NaN selected at the end, or do "
         "the starts share something?",
     )
     if isinstance(got, tuple) and len(got) == 2 and getattr(got[0], "shape", None) == (2,):
         stayed = (np.abs(data[1] - got[0]).max(axis=1) < 1e-3).any()
         require(
-            not stayed, "That is the station at which one start begins. Its gradient is NaN, so it must be excluded."
+            not stayed,
+            "The result is the station at which one start begins. Its gradient is NaN, so it must be excluded.",
         )
     compare(got, (place.astype(np.float32), np.float32(value)), rtol=1e-3, atol=1e-3, label="(place, value)")
 
