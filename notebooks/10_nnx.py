@@ -312,7 +312,7 @@ print(f"loss {value:.3f} after {counted.seen[...]} examples")
 
 # %% [markdown]
 # ## Split and merge
-# JAX's own transformations need a loss that is a function of the parameters only. To write one, take the model apart.
+# `jax.grad` needs a loss that is a function of the parameters only. To write one, you take the model apart.
 #
 # `nnx.split` separates a model into its structure and its state. The structure is a [`graphdef`](../docs/glossary.md#graphdef), the treedef of NNX. **Filters** divide the state. The filter `nnx.Param` selects the parameters, and `...` selects the rest. Each filter yields a `State`, a nested mapping from names to Variables. `nnx.state` also takes filters, but returns no graphdef. The filter `nnx.PathContains` selects Variables by a name in their path.
 
