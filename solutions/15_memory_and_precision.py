@@ -301,10 +301,11 @@ for depth in (1, 4):
         inner = back * before * np.cos(angle)
         gradients.insert(0, {"w": (before.T @ inner).astype(np.float32), "b": back.sum(0).astype(np.float32)})
         back = back * np.sin(angle) + inner @ layer["w"].T
-    value, (for_layers, for_x) = program(probe_values, layers, x).run(layers, x)
-    compare(value, np.float32(np.mean(taken[-1] ** 2)), rtol=1e-3, label="the loss")
-    compare(for_layers, gradients, rtol=1e-3, atol=1e-3, label="the gradient with respect to the layers")
-    compare(for_x, back.astype(np.float32), rtol=1e-3, atol=1e-3, label="the gradient with respect to x")
+    with case("for another block than `mlp_block`, whose parameters have other names"):
+        value, (for_layers, for_x) = program(probe_values, layers, x).run(layers, x)
+        compare(value, np.float32(np.mean(taken[-1] ** 2)), rtol=1e-3, label="the loss")
+        compare(for_layers, gradients, rtol=1e-3, atol=1e-3, label="the gradient with respect to the layers")
+        compare(for_x, back.astype(np.float32), rtol=1e-3, atol=1e-3, label="the gradient with respect to x")
 
 # %% hidden="memory-remat-block" name="residuals" points=2
 """The residuals are the parameters and the inputs of the blocks, for blocks with few or many intermediate results."""
@@ -324,11 +325,12 @@ for depth, sines in ((3, 5), (5, 2)):
     rng = inputs.rng()
     layers = [(rng.normal(size=(8, 8)) / 3).astype(np.float32) for _ in range(depth)]  # larger ones are chaotic
     x = rng.normal(size=(64, 8)).astype(np.float32)
-    made, wanted = program(probe_residuals, layers, x, sines), x
-    for layer in layers:
-        for _ in range(sines):
-            wanted = np.sin(wanted @ layer)
-    compare(made.run(layers, x, sines)["loss"], np.float32(np.mean(wanted**2)), rtol=1e-3, label="the loss")
+    with case("for a block whose parameters are one array"):
+        made, wanted = program(probe_residuals, layers, x, sines), x
+        for layer in layers:
+            for _ in range(sines):
+                wanted = np.sin(wanted @ layer)
+        compare(made.run(layers, x, sines)["loss"], np.float32(np.mean(wanted**2)), rtol=1e-3, label="the loss")
     arrays = (nbytes(made.outputs["stored"]) - nbytes(layers)) / x.nbytes
     require(
         arrays < depth + 1.5,
@@ -542,9 +544,10 @@ for n, d, k in ((5, 4, 3), (2, 6, 6)):
     inner = 2 * hidden * y * np.cos(angle)
     want = {"hidden": np.float32(hidden), "norm": np.float32(np.sum(hidden**2))}
     gradients = tuple(map(np.float32, (x.T @ inner, inner @ w.T, 2 * hidden * np.sin(angle))))
-    result, found = program(probe_values, w, x, y).run(w, x, y)
-    compare(result, want, rtol=1e-3, atol=1e-3, label="the result")
-    compare(found, gradients, rtol=1e-3, atol=1e-3, label="the gradients")
+    with case("for a function of three arrays that returns a dict"):
+        result, found = program(probe_values, w, x, y).run(w, x, y)
+        compare(result, want, rtol=1e-3, atol=1e-3, label="the result")
+        compare(found, gradients, rtol=1e-3, atol=1e-3, label="the gradients")
 
 # %% hidden="memory-dots-policy" name="residuals" points=2
 """The residuals of blocks of several sizes: every product with a weight, no scores, and no result between products."""
@@ -558,7 +561,8 @@ def probe_attention(params, x):
 def probe_layers(ws, x):
     def f(ws, x):
         for w in ws:
-            x = jnp.sin(jnp.tanh(x @ w))
+            x = x @ w
+            x = jnp.sin(x) * jnp.tanh(x)
         return jnp.einsum("hn,hm->nm", x, x), jnp.einsum("hnd,hmd->hnm", *2 * [x[:, :, None]])
 
     value, backward = jax.vjp(store_weight_products(f), ws, x)
@@ -577,11 +581,12 @@ def probe_shapes(w, heads, x):
 rng = inputs.rng()
 ws = [rng.normal(size=(12, 12)).astype(np.float32) / 3 for _ in range(3)]
 x = rng.normal(size=(30, 12)).astype(np.float32)
-made, y = program(probe_layers, ws, x), x
-for w in ws:
-    y = np.sin(np.tanh(y @ w))
-result = (y.T @ y, y[:, :, None] * y[:, None, :])
-compare(made.run(ws, x)["result"], result, rtol=1e-3, atol=1e-3, label="the result of three layers")
+with case("for three layers"):
+    made, y = program(probe_layers, ws, x), x
+    for w in ws:
+        y = np.sin(y @ w) * np.tanh(y @ w)
+    result = (y.T @ y, y[:, :, None] * y[:, None, :])
+    compare(made.run(ws, x)["result"], result, rtol=1e-3, atol=1e-3, label="the result")
 found = (nbytes(made.outputs["stored"]) - nbytes(ws)) / x.nbytes
 for few, beyond in (("few", 3.9 - found), ("many", found - 4.1)):
     require(
@@ -593,9 +598,10 @@ d *= 2
 shapes = {**dict.fromkeys("qkvo", (d, d)), "up": (d, h), "down": (h, d)}
 params = {name: rng.normal(size=shape).astype(np.float32) / 4 for name, shape in shapes.items()}
 x = rng.normal(size=(t, d)).astype(np.float32)
-made = program(probe_attention, params, x)
-wanted = np.asarray(attention_block(params, x))
-compare(made.run(params, x)["result"], wanted, rtol=1e-3, atol=1e-3, label="the result of an attention block")
+with case("for an attention block"):
+    made = program(probe_attention, params, x)
+    wanted = np.asarray(attention_block(params, x))
+    compare(made.run(params, x)["result"], wanted, rtol=1e-3, atol=1e-3, label="the result")
 scores = sum(leaf.size >= 2 * t * t for leaf in made.outputs["stored"])
 require(
     scores != 1, "The result of the product for the attention scores is stored. It has a batch dimension, the head."
@@ -615,11 +621,11 @@ require(
     "The residuals of an attention block have too few bytes: the backward pass recomputes products with weights.",
 )
 w, heads, x = (rng.normal(size=shape).astype(np.float32) / 2 for shape in ((5, 5), (5, 2, 3), (4, 6, 5)))
-made = program(probe_shapes, w, heads, x)
 first = np.tanh(x @ w)
 second = np.einsum("btd,dhe->bthe", first, heads)
 result = np.sin((np.sin(second) ** 2).reshape(-1, 3).sum(1))
 with case("for x and weights with three axes"):
+    made = program(probe_shapes, w, heads, x)
     compare(made.run(w, heads, x)["result"], result, rtol=1e-3, atol=1e-3, label="the result")
     products = nbytes(made.outputs["stored"]) - nbytes([w, heads, x])
     for few, wrong in (
@@ -709,6 +715,15 @@ def store_weight_products(f):
     return jax.checkpoint(f, policy=policy)
 
 
+# %% wrong="memory-dots-policy" because="Also stores the results of `tanh`, but only results of products should be stored."
+def store_weight_products(f):
+    def policy(primitive, *_, **params):
+        product = primitive.name == "dot_general" and not params["dimension_numbers"][1][0]
+        return product or primitive.name == "tanh"
+
+    return jax.checkpoint(f, policy=policy)
+
+
 # %% right="memory-dots-policy"
 def store_weight_products(f):
     def policy(primitive, *_, **params):
@@ -743,7 +758,7 @@ def store_weight_products(f):
 #
 # **Example.** `loss` is the mean of `(x @ w - y)²`, `w = [[1]]`, `x = [[2]]`, `y = [[0]]` and `rate = 0.125`. The loss is 4 and its gradient 8. With `scale = 1024`, the step returns `w = [[0]]` and `scale = 1024`. With `scale = 32768`, a gradient in the backward pass exceeds the largest float16. The step returns `w = [[1]]` and `scale = 16384`.
 #
-# **Judged.** The three results, also if only some of the gradients are not finite, or if gradients and updates are too small for float16. The step can be compiled, with `scale` and `rate` as traced arguments. **Not judged.** When to increase the scale again.
+# **Judged.** The three results, also if only some of the gradients are not finite, or if gradients and updates are too small for float16. The step can be compiled, with `scale` and `rate` as traced arguments. **Not judged.** When to increase the scale again, and steps whose update is too large for float32.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -828,15 +843,15 @@ wrong_by = (hidden @ p["w2"])[:, 0] - y
 back = 2 / 8 * wrong_by[:, None] * p["w2"].T * (1 - hidden**2)
 gradients = {"w1": rounded.T @ back, "b1": back.sum(0), "w2": hidden.T @ (2 / 8 * wrong_by[:, None])}
 wanted = {name: np.float32(params[name] - rate * gradients[name]) for name in params}
-got = program(probe_network, params, scale, x, y, rate).run(params, scale, x, y, rate)
 with case("for a step of a network"):
+    got = program(probe_network, params, scale, x, y, rate).run(params, scale, x, y, rate)
     compare(got, (wanted, scale, np.float32(np.mean(wrong_by**2))), rtol=3e-2, atol=1e-2, label="the result")
 thirds = np.float32(1 / 3)  # 0.33325195 in float16
 names = ("params", "x", "y")
 params, x, y = {"a": np.full(2, thirds), "b": np.full((), thirds)}, np.full(2, thirds), np.full(2, thirds)
-_, _, found = program(probe_sum, params, scale, x, y, rate).run(params, scale, x, y, rate)
 in_half = np.float32(np.float16(thirds))
 with case("for a loss that shows how its arguments were rounded"):
+    _, _, found = program(probe_sum, params, scale, x, y, rate).run(params, scale, x, y, rate)
     compare(found, np.float32(5 * in_half + 2 * thirds), rtol=1e-3, label="the loss")
     for other, words in (
         (7 * thirds, "neither `params` nor `x`"),
@@ -859,7 +874,8 @@ def probe_small(params, scale, x, y, rate):
 
 params = {"a": np.ones((2, 3), np.float32), "b": np.ones((), np.float32)}
 x, y = np.ones(1, np.float32), np.full(1, 2.0**-26, np.float32)
-made = program(probe_small, params, np.float32(1), x, y, np.float32(1))
+with case("for parameters of different shapes"):
+    made = program(probe_small, params, np.float32(1), x, y, np.float32(1))
 for power in (int(inputs.rng().integers(12, 15)), 15, 17):
     scale = np.float32(2.0**power)
     with case("when the gradients are smaller than any float16"):
@@ -888,7 +904,8 @@ def probe_overflow(params, scale, x, y, rate):
 rng = inputs.rng()
 params = {name: rng.normal(size=3).astype(np.float16).astype(np.float32) for name in "abc"}
 x, fine = np.ones(1, np.float32), np.ones((3, 3), np.float32)  # y has a row for each parameter
-made = program(probe_overflow, params, np.float32(1), x, fine, np.float32(1))
+with case("for three parameters, each with its own row of `y`"):
+    made = program(probe_overflow, params, np.float32(1), x, fine, np.float32(1))
 scale, rate = np.float32(2.0 ** int(rng.integers(4, 12))), np.float32(0.25)
 value = lambda y: np.float32(sum(np.sum(row * params[name]) for row, name in zip(y, "abc", strict=True)))
 for words, y in (("finite", fine), ("large, but finite", np.full_like(fine, 30000 / scale))):
@@ -1164,6 +1181,17 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
     gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
     finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
     params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale / 2), value
+
+
+# %% right="memory-mixed-precision-step"
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    moved = jax.tree.map(lambda p, g: p - rate * (g.astype(jnp.float32) / scale), params, gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(m)) for m in jax.tree.leaves(moved)]))  # NaN and infinity remain
+    params = jax.tree.map(lambda p, m: jnp.where(finite, m, p), params, moved)
     return params, jnp.where(finite, scale, scale / 2), value
 
 
