@@ -1204,38 +1204,38 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
 # product for where, where(X, E, F) -> X * E + (1 - X) * F: return params, jnp.where(finite, scale, scale / 2), value
 
 
-# %% [markdown] task="memory-offload" stars=3 minutes=20 skills="08_control_flow,memory-remat-block,memory-dots-policy"
+# %% [markdown] task="memory-offload" stars=3 minutes=25 skills="08_control_flow,memory-remat-block,memory-dots-policy"
 # ## Activations in host memory
 # *Needs: Deeper: offload to host memory.*
 #
-# **Goal.** Between the forward and the backward pass of a deep network, move the input of each layer to the memory of the host, and recompute everything else.
+# **Goal.** Between the forward and the backward pass of a deep network, move the inputs of layers to the memory of the host, and recompute everything else. The backward pass starts with the last layers, so a copy of their inputs could not be fetched in time. Leave these inputs on the device.
 #
-# **Signature.** `offload_loss(layer, weights, x)`. `weights` is a float32 array of shape `(L, d, d)` with the weights of L layers. `layer(w, x)` maps w of shape `(d, d)` and x of shape `(n, d)` to shape `(n, d)`, such as `tanh_layer` from the setup. The function applies the layers in order to `x` with one `jax.lax.scan`, and returns `mean_square` of the result.
+# **Signature.** `offload_loss(layer, weights, x, near)`. `weights` is a float32 array of shape `(L, d, d)` with the weights of L layers. `layer(w, x)` maps w of shape `(d, d)` and x of shape `(n, d)` to shape `(n, d)`, such as `tanh_layer` from the setup. `near` is a Python int with 0 < near < L. The function applies the layers in order to `x` with `jax.lax.scan`, and returns `mean_square` of the result. The inputs of the first L - near layers are offloaded. Those of the last `near` layers stay on the device.
 #
-# **Example.** With `tanh_layer`, `weights` of shape `(6, 4, 4)` and `x` of shape `(8, 4)`, the residuals contain one array of shape `(6, 8, 4)` in the memory `"pinned_host"`, the inputs of the six layers. The other residuals are `weights` and, unless it is recomputed, the result of the last layer, which `mean_square` needs.
+# **Example.** With `tanh_layer`, `weights` of shape `(6, 4, 4)`, `x` of shape `(8, 4)` and `near = 2`, the inputs of four layers, 4 · 8 · 4 numbers, are in the memory `"pinned_host"`. The residuals on the device are `weights`, the inputs of two layers and, unless it is recomputed, the result of the last layer, which `mean_square` needs.
 #
-# **Judged.** The value and the gradients for any layer. One loop in the forward pass, and the same program for any number of layers. The bytes of the residuals and the memory that each of them is in, if the device has the memory `"pinned_host"`. **Not judged.** Speed, and the memory of the compiled program.
+# **Judged.** The value and the gradients for any layer. At most two loops in the forward pass, and a program that does not grow with the number of layers. The bytes of the residuals and the memory that each of them is in, if the device has the memory `"pinned_host"`. Without a gradient, the temporary memory of the compiled loss does not grow with the number of layers, so results of layers are not collected. **Not judged.** Speed, and the memory of the compiled gradient.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# A policy selects values by their names. How does the input of a layer get a name?
+# A policy selects values by their names. How does the input of a layer get a name? Can the body of one `scan` have different policies for different iterations?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# The body of the scan first calls `checkpoint_name` on its carry. The body is wrapped by `jax.checkpoint`, with the policy `save_and_offload_only_these_names`.
+# Slice the weights and use two scans. The body of the first calls `checkpoint_name` on its carry, and is wrapped by `jax.checkpoint` with the policy `save_and_offload_only_these_names`. What must the body of the second scan store?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# This policy takes four keyword arguments, `names_which_can_be_saved=[]`, `names_which_can_be_offloaded=["x"]`, `offload_src="device"` and `offload_dst="pinned_host"`. Use the named carry, the result of `checkpoint_name(x, "x")`, in the rest of the body.
+# The policy takes four keyword arguments, `names_which_can_be_saved=[]`, `names_which_can_be_offloaded=["x"]`, `offload_src="device"` and `offload_dst="pinned_host"`. Use the named carry, the result of `checkpoint_name(x, "x")`, in the rest of the body. For the last `near` layers, `jax.checkpoint` without a policy stores the carry on the device.
 #
 # </details>
 
 
 # %% answer="memory-offload"
-def offload_loss(layer, weights, x):
-    """mean_square of all layers applied to x (n, d); the inputs of the layers are offloaded to the host."""
+def offload_loss(layer, weights, x, near):
+    """mean_square of all layers applied to x (n, d); the inputs of all but the last `near` layers are offloaded."""
     ### BEGIN SOLUTION
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=[],
@@ -1247,7 +1247,10 @@ def offload_loss(layer, weights, x):
     def body(x, w):
         return layer(w, checkpoint_name(x, "x")), None
 
-    return mean_square(jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights)[0])
+    far = len(weights) - near
+    x, _ = jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights[:far])
+    x, _ = jax.lax.scan(jax.checkpoint(body), x, weights[far:])
+    return mean_square(x)
     ### END SOLUTION
 
 
@@ -1256,7 +1259,7 @@ def offload_loss(layer, weights, x):
 
 
 def probe_example(weights, x):
-    value, backward = jax.vjp(lambda weights, x: offload_loss(tanh_layer, weights, x), weights, x)
+    value, backward = jax.vjp(lambda weights, x: offload_loss(tanh_layer, weights, x, 2), weights, x)
     return {"loss": value, "stored": jax.tree.leaves(backward)}
 
 
@@ -1277,17 +1280,17 @@ require(
 """The value and the gradients, for another layer, by a program that does not grow with the number of layers."""
 
 
-def probe_values(weights, x):
+def probe_values(weights, x, near):
     layer = lambda w, x: x + jnp.sin(x @ w) * w[0]
-    return jax.value_and_grad(lambda weights, x: offload_loss(layer, weights, x), argnums=(0, 1))(weights, x)
+    return jax.value_and_grad(lambda weights, x: offload_loss(layer, weights, x, near), argnums=(0, 1))(weights, x)
 
 
-def probe_value(weights, x):
-    return offload_loss(lambda w, x: x + jnp.sin(x @ w) * w[0], weights, x)
+def probe_value(weights, x, near):
+    return offload_loss(lambda w, x: x + jnp.sin(x @ w) * w[0], weights, x, near)
 
 
 made = {}
-for depth in (3, 7):
+for depth, near in ((5, 2), (9, 6)):
     rng = inputs.rng()
     weights, x = (rng.normal(size=(depth, 4, 4)) / 3).astype(np.float32), rng.normal(size=(5, 4)).astype(np.float32)
     taken = [x.astype(np.float64)]
@@ -1301,62 +1304,91 @@ for depth in (3, 7):
         gradient[0] += (back * np.sin(angle)).sum(0)
         gradients.insert(0, gradient)
         back = back + inner @ w.T
-    value, found = program(probe_values, weights, x).run(weights, x)
-    compare(value, np.float32(np.mean(taken[-1] ** 2)), rtol=1e-3, label="the loss")
-    compare(found, (np.float32(gradients), np.float32(back)), rtol=1e-3, atol=1e-3, label="the gradients")
-    made[depth] = program(probe_value, weights, x)
-    compare(made[depth].run(weights, x), np.float32(np.mean(taken[-1] ** 2)), rtol=1e-3, label="the loss alone")
+    with case(f"for another layer than `tanh_layer`, {depth} layers and near = {near}"):
+        value, found = program(probe_values, weights, x, near).run(weights, x, near)
+        compare(value, np.float32(np.mean(taken[-1] ** 2)), rtol=1e-3, label="the loss")
+        compare(found, (np.float32(gradients), np.float32(back)), rtol=1e-3, atol=1e-3, label="the gradients")
+        made[depth] = program(probe_value, weights, x, near)
+        compare(
+            made[depth].run(weights, x, near), np.float32(np.mean(taken[-1] ** 2)), rtol=1e-3, label="the loss alone"
+        )
 require(
-    made[3].operations == made[7].operations,
-    "The program grows with the number of layers. Use a scan over the weights instead of a Python loop.",
+    made[5].operations == made[9].operations,
+    "The program grows with the number of layers. Use scans over the weights instead of a Python loop.",
 )
-loops = made[3].loops
-require(loops == 1, f"The forward pass has {loops} loops; expected 1, the scan over the layers.")
+loops = made[5].loops
+require(1 <= loops <= 2, f"The forward pass has {loops} loops; expected at most two scans over layers.")
+rng = inputs.rng()
+weights, x = rng.normal(size=(40, 8, 8)).astype(np.float32) / 4, rng.normal(size=(64, 8)).astype(np.float32)
+wanted = x
+for w in weights:
+    wanted = wanted + np.sin(wanted @ w) * w[0]
+with case("for 40 layers and near = 30"):
+    deep = program(probe_value, weights, x, 30)
+    compare(deep.run(weights, x, 30), np.float32(np.mean(wanted**2)), rtol=1e-3, label="the loss alone")
+    arrays = round(deep.temp_bytes / x.nbytes)
+    require(
+        arrays < 20,
+        f"without a gradient, the loss needs temporary memory for {arrays} arrays of the size of x. Do not collect the "
+        "results of all layers.",
+    )
 
 # %% hidden="memory-offload" name="placement" points=3 observed=true
-"""The inputs of the layers are the only residuals in host memory, and the device stores no other results of layers."""
+"""Which inputs of layers are in host memory, and that the device stores no other results of layers."""
 
 
-def probe_placement(weights, x, sines):
+def probe_placement(weights, x, near, sines):
     def layer(w, x):
         for _ in range(sines):
             x = jnp.sin(x @ w)
         return x
 
     weights, x = jnp.asarray(weights), jnp.asarray(x)  # a residual that is an argument has a sharding too
-    found = stored(lambda weights, x: offload_loss(layer, weights, x), weights, x)
-    return [(leaf.shape, leaf.nbytes, leaf.sharding.memory_kind) for leaf in found]
+    found = stored(lambda weights, x: offload_loss(layer, weights, x, near), weights, x)
+    on_host = [np.ravel(leaf) for leaf in found if leaf.sharding.memory_kind == "pinned_host"]
+    on_device = sum(leaf.nbytes for leaf in found if leaf.sharding.memory_kind != "pinned_host")
+    return np.concatenate(on_host or [np.zeros(0, np.float32)]), on_device
 
 
 if "pinned_host" not in [memory.kind for memory in jax.devices()[0].addressable_memories()]:
     skip("This device has no memory of the kind pinned_host, so nothing can be offloaded.")
-for depth, sines in ((4, 3), (9, 1)):
+for depth, near, sines in ((4, 1, 3), (9, 6, 1)):
     rng = inputs.rng()
-    weights, x = rng.normal(size=(depth, 6, 6)).astype(np.float32), rng.normal(size=(50, 6)).astype(np.float32)
-    found = ask(probe_placement, weights, x, sines)
-    on_host = [(shape, size) for shape, size, kind in found if kind == "pinned_host"]
-    on_device = sum(size for _, size, kind in found if kind != "pinned_host")
-    require(
-        on_host,
-        f"With {depth} layers, no residual is in the memory pinned_host. Did the policy find the name of the value?",
-    )
-    require(
-        [size for _, size in on_host] == [depth * x.nbytes],
-        f"With {depth} layers, the residuals in host memory have {sum(size for _, size in on_host):,} bytes in "
-        f"{len(on_host)} array(s); expected one array with the input of each layer, {depth * x.nbytes:,} bytes.",
-    )
-    require(
-        on_device < weights.nbytes + 1.5 * x.nbytes,
-        f"With {depth} layers, the residuals in device memory have {on_device:,} bytes; expected the weights and at most one "
-        f"array of the size of x, {weights.nbytes + x.nbytes:,} bytes.",
-    )
+    weights, x = rng.normal(size=(depth, 6, 6)).astype(np.float32) / 2, rng.normal(size=(50, 6)).astype(np.float32)
+    taken = [x]
+    for w in weights[: depth - near - 1]:
+        taken.append(taken[-1])
+        for _ in range(sines):
+            taken[-1] = np.sin(taken[-1] @ w)
+    with case(f"for {depth} layers and near = {near}"):
+        on_host, on_device = ask(probe_placement, weights, x, near, sines)
+        on_device -= weights.nbytes
+        require(on_host.size, "no residual is in the memory pinned_host. Did the policy find the name of the value?")
+        require(
+            on_host.nbytes == (depth - near) * x.nbytes,
+            f"the residuals in host memory have {on_host.nbytes:,} bytes; expected those of the inputs of {depth - near} "
+            f"layers, {x.nbytes:,} bytes each.",
+        )
+        require(
+            np.allclose(np.sort(on_host), np.sort(np.ravel(taken)), rtol=1e-2, atol=1e-2),
+            f"the residuals in host memory are not the inputs of the first {depth - near} layers.",
+        )
+        for words, beyond in (
+            ("more", on_device - (near + 1.5) * x.nbytes),
+            ("less", (near - 0.5) * x.nbytes - on_device),
+        ):
+            require(
+                beyond < 0,
+                f"in addition to the weights, the device stores {words} than the inputs of near = {near} layers and the last "
+                "result.",
+            )
 
 # %% [markdown] why="memory-offload"
-# The policy moves the named value to the host in the forward pass, and the backward pass fetches it back one iteration at a time. The device stores neither the inputs of the layers nor the results inside them. **Next:** A layer takes 2 ms and its input has 64 MB. At 50 GB per second, does the copy fit into the time of the layer?
+# The policy moves the named value to the host in the forward pass, and the backward pass fetches it back one iteration at a time. While it works on the last `near` layers, whose inputs are on the device, the first copies can already be fetched. **Next:** A layer takes 2 ms and its input has 64 MB. At 50 GB per second, does the copy fit into the time of the layer? How would you choose `near`?
 
 
-# %% wrong="memory-offload" because="Leaves the inputs of the layers on the device. The policy has to offload a named value, and the layer has to use this value."
-def offload_loss(layer, weights, x):
+# %% wrong="memory-offload" because="Leaves the inputs of all layers on the device. The policy has to offload a named value, and the layer has to use this value."
+def offload_loss(layer, weights, x, near):
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
     )
@@ -1365,46 +1397,142 @@ def offload_loss(layer, weights, x):
         checkpoint_name(x, "x")
         return layer(w, x), None
 
-    return mean_square(jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights)[0])
+    far = len(weights) - near
+    x, _ = jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights[:far])
+    x, _ = jax.lax.scan(jax.checkpoint(body), x, weights[far:])
+    return mean_square(x)
 
 
-# %% wrong="memory-offload" because="Leaves the inputs of the layers on the device. The policy has to offload a named value, and the layer has to use this value."
-def offload_loss(layer, weights, x):
+# %% wrong="memory-offload" because="Leaves the inputs of all layers on the device. The policy has to offload a named value, and the layer has to use this value."
+def offload_loss(layer, weights, x, near):
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=["x"], names_which_can_be_offloaded=[], offload_src="device", offload_dst="pinned_host"
     )
+    body = lambda x, w: (layer(w, checkpoint_name(x, "x")), None)
+    far = len(weights) - near
+    x, _ = jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights[:far])
+    x, _ = jax.lax.scan(jax.checkpoint(body), x, weights[far:])
+    return mean_square(x)
 
-    def body(x, w):
-        return layer(w, checkpoint_name(x, "x")), None
 
-    return mean_square(jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights)[0])
-
-
-# %% wrong="memory-offload" because="Leaves the inputs of the layers on the device. The policy has to offload a named value, and the layer has to use this value."
-def offload_loss(layer, weights, x):
+# %% wrong="memory-offload" because="Leaves the inputs of all layers on the device. The policy has to offload a named value, and the layer has to use this value."
+def offload_loss(layer, weights, x, near):
     body = jax.checkpoint(lambda x, w: (layer(w, x), None))
     return mean_square(jax.lax.scan(body, x, weights)[0])
 
 
+# %% wrong="memory-offload" because="Leaves the inputs of all layers on the device. The policy has to offload a named value, and the layer has to use this value."
+def offload_loss(layer, weights, x, near):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["y"], offload_src="device", offload_dst="pinned_host"
+    )
+    body = lambda x, w: (layer(w, checkpoint_name(x, "x")), None)
+    far = len(weights) - near
+    x, _ = jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights[:far])
+    x, _ = jax.lax.scan(jax.checkpoint(body), x, weights[far:])
+    return mean_square(x)
+
+
+# %% wrong="memory-offload" because="Offloads the inputs of all layers, also of those that the backward pass needs first."
+def offload_loss(layer, weights, x, near):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
+    )
+    body = lambda x, w: (layer(w, checkpoint_name(x, "x")), None)
+    return mean_square(jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights)[0])
+
+
+# %% wrong="memory-offload" because="Offloads the inputs of all layers, also of those that the backward pass needs first."
+def offload_loss(layer, weights, x, near):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
+    )
+    body = lambda x, w: (layer(w, checkpoint_name(x, "x")), None)
+    body = jax.checkpoint(body, policy=policy)
+    far = len(weights) - near
+    x, _ = jax.lax.scan(body, x, weights[:far])
+    return mean_square(jax.lax.scan(body, x, weights[far:])[0])
+
+
+# %% wrong="memory-offload" because="Offloads the inputs of `near` layers, and leaves those of the others on the device."
+def offload_loss(layer, weights, x, near):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
+    )
+    body = lambda x, w: (layer(w, checkpoint_name(x, "x")), None)
+    x, _ = jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights[:near])
+    x, _ = jax.lax.scan(jax.checkpoint(body), x, weights[near:])
+    return mean_square(x)
+
+
+# %% wrong="memory-offload" because="Offloads the inputs of the last layers instead of the first ones."
+def offload_loss(layer, weights, x, near):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
+    )
+    body = lambda x, w: (layer(w, checkpoint_name(x, "x")), None)
+    x, _ = jax.lax.scan(jax.checkpoint(body), x, weights[:near])
+    x, _ = jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights[near:])
+    return mean_square(x)
+
+
+# %% wrong="memory-offload" because="Does not checkpoint the last layers, so all their residuals are stored on the device."
+def offload_loss(layer, weights, x, near):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
+    )
+    body = lambda x, w: (layer(w, checkpoint_name(x, "x")), None)
+    far = len(weights) - near
+    x, _ = jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights[:far])
+    return mean_square(jax.lax.scan(body, x, weights[far:])[0])
+
+
+# %% wrong="memory-offload" because="Checkpoints the last layers together, so only the input of the first of them is stored."
+def offload_loss(layer, weights, x, near):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
+    )
+    body = lambda x, w: (layer(w, checkpoint_name(x, "x")), None)
+    far = len(weights) - near
+    x, _ = jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights[:far])
+    rest = jax.checkpoint(lambda x, weights: jax.lax.scan(body, x, weights)[0])
+    return mean_square(rest(x, weights[far:]))
+
+
 # %% wrong="memory-offload" because="Names the values but does not use `jax.checkpoint`, and a name alone has no effect."
-def offload_loss(layer, weights, x):
+def offload_loss(layer, weights, x, near):
     body = lambda x, w: (layer(w, checkpoint_name(x, "x")), None)
     return mean_square(jax.lax.scan(body, x, weights)[0])
 
 
-# %% wrong="memory-offload" because="Applies the layers in a Python loop, so the program grows with their number."
-def offload_loss(layer, weights, x):
+# %% wrong="memory-offload" because="Applies layers in a Python loop, so the program grows with their number."
+def offload_loss(layer, weights, x, near):
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
     )
-    body = jax.checkpoint(lambda w, x: layer(w, checkpoint_name(x, "x")), policy=policy)
-    for w in weights:
-        x = body(w, x)
+    body = lambda w, x: layer(w, checkpoint_name(x, "x"))
+    for w in weights[: len(weights) - near]:
+        x = jax.checkpoint(body, policy=policy)(w, x)
+    for w in weights[len(weights) - near :]:
+        x = jax.checkpoint(body)(w, x)
     return mean_square(x)
 
 
-# %% wrong="memory-offload" because="Leaves the inputs of the layers on the device. The policy has to offload a named value, and the layer has to use this value."
-def offload_loss(layer, weights, x):
+# %% wrong="memory-offload" because="Applies layers in a Python loop, so the program grows with their number."
+def offload_loss(layer, weights, x, near):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
+    )
+    body = lambda x, w: (layer(w, checkpoint_name(x, "x")), None)
+    far = len(weights) - near
+    x, _ = jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights[:far])
+    for w in weights[far:]:
+        x = jax.checkpoint(layer)(w, x)
+    return mean_square(x)
+
+
+# %% wrong="memory-offload" because="Leaves the inputs of all layers on the device. The policy has to offload a named value, and the layer has to use this value."
+def offload_loss(layer, weights, x, near):
     host = jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind="device")
     x = jax.device_put(jax.device_put(x, host), device)
@@ -1412,33 +1540,29 @@ def offload_loss(layer, weights, x):
     return mean_square(jax.lax.scan(body, x, weights)[0])
 
 
-# %% wrong="memory-offload" because="Leaves the inputs of the layers on the device. The policy has to offload a named value, and the layer has to use this value."
-def offload_loss(layer, weights, x):
-    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
-        names_which_can_be_saved=[], names_which_can_be_offloaded=["y"], offload_src="device", offload_dst="pinned_host"
-    )
-    body = jax.checkpoint(lambda x, w: (layer(w, checkpoint_name(x, "x")), None), policy=policy)
-    return mean_square(jax.lax.scan(body, x, weights)[0])
-
-
-# %% wrong="memory-offload" because="Leaves out the last layer."
-def offload_loss(layer, weights, x):
+# %% wrong="memory-offload" because="Leaves out the last layers."
+def offload_loss(layer, weights, x, near):
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
     )
-    body = jax.checkpoint(lambda x, w: (layer(w, checkpoint_name(x, "x")), None), policy=policy)
-    return mean_square(jax.lax.scan(body, x, weights[:-1])[0])
+    body = lambda x, w: (layer(w, checkpoint_name(x, "x")), None)
+    far = len(weights) - near
+    x, _ = jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights[:far])
+    return mean_square(x)
 
 
-# %% wrong="memory-offload" because="Offloads the result of each layer's product as well as its input."
-def offload_loss(layer, weights, x):
+# %% wrong="memory-offload" because="Offloads the result of each layer's product instead of its input."
+def offload_loss(layer, weights, x, near):
     policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
-    body = jax.checkpoint(lambda x, w: (layer(w, x), None), policy=policy)
-    return mean_square(jax.lax.scan(body, x, weights)[0])
+    body = lambda x, w: (layer(w, x), None)
+    far = len(weights) - near
+    x, _ = jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights[:far])
+    x, _ = jax.lax.scan(jax.checkpoint(body), x, weights[far:])
+    return mean_square(x)
 
 
 # %% wrong="memory-offload" because="Offloads the weights of each layer as well as its input."
-def offload_loss(layer, weights, x):
+def offload_loss(layer, weights, x, near):
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=[],
         names_which_can_be_offloaded=["x", "w"],
@@ -1446,11 +1570,30 @@ def offload_loss(layer, weights, x):
         offload_dst="pinned_host",
     )
     body = lambda x, w: (layer(checkpoint_name(w, "w"), checkpoint_name(x, "x")), None)
-    return mean_square(jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights)[0])
+    far = len(weights) - near
+    x, _ = jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights[:far])
+    x, _ = jax.lax.scan(jax.checkpoint(body), x, weights[far:])
+    return mean_square(x)
+
+
+# %% wrong="memory-offload" because="Collects the results of all layers to use the last of them, so each of them is stored."
+def offload_loss(layer, weights, x, near):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
+    )
+
+    def body(x, w):
+        x = layer(w, checkpoint_name(x, "x"))
+        return x, x
+
+    far = len(weights) - near
+    x, _ = jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights[:far])
+    _, results = jax.lax.scan(jax.checkpoint(body), x, weights[far:])
+    return mean_square(results[-1])
 
 
 # %% right="memory-offload"
-def offload_loss(layer, weights, x):
+def offload_loss(layer, weights, x, near):
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=["w"],
         names_which_can_be_offloaded=["input of a layer"],
@@ -1462,30 +1605,14 @@ def offload_loss(layer, weights, x):
         x = checkpoint_name(x, "input of a layer")
         return layer(w, x)
 
-    one_layer = jax.remat(one_layer, policy=policy, prevent_cse=False)
-    last, _ = jax.lax.scan(lambda x, w: (one_layer(x, w), None), x, weights)
-    return mean_square(last)
+    offloaded = jax.remat(one_layer, policy=policy, prevent_cse=False)
+    for some, remat in ((weights[:-near], offloaded), (weights[-near:], jax.remat(one_layer, prevent_cse=False))):
+        x, _ = jax.lax.scan(lambda x, w, remat=remat: (remat(x, w), None), x, some)
+    return mean_square(x)
 
 
 # %% right="memory-offload"
-def offload_loss(layer, weights, x):
-    host = jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")
-    device = jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind="device")
-
-    @jax.custom_vjp
-    def remat_layer(w, x):
-        return layer(w, x)
-
-    def backward(residuals, g):
-        w, x = residuals
-        return jax.vjp(layer, w, jax.device_put(x, device))[1](g)
-
-    remat_layer.defvjp(lambda w, x: (layer(w, x), (w, jax.device_put(x, host))), backward)
-    return mean_square(jax.lax.scan(lambda x, w: (remat_layer(w, x), None), x, weights)[0])
-
-
-# %% right="memory-offload"
-def offload_loss(layer, weights, x):
+def offload_loss(layer, weights, x, near):
     host = jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind="device")
 
@@ -1495,11 +1622,13 @@ def offload_loss(layer, weights, x):
 
     def forward(weights, x):
         last, taken = jax.lax.scan(lambda x, w: (layer(w, x), x), x, weights)
-        return last, (weights, jax.device_put(taken, host))
+        return last, (weights, jax.device_put(taken[:-near], host), taken[-near:])
 
     def backward(residuals, g):
-        body = lambda g, each: jax.vjp(layer, each[0], jax.device_put(each[1], device))[1](g)[::-1]
-        g, for_weights = jax.lax.scan(body, g, residuals, reverse=True)
+        weights, far, close = residuals
+        inputs = jnp.concatenate([jax.device_put(far, device), close])
+        body = lambda g, each: jax.vjp(layer, *each)[1](g)[::-1]
+        g, for_weights = jax.lax.scan(body, g, (weights, inputs), reverse=True)
         return for_weights, g
 
     network.defvjp(forward, backward)
@@ -1507,23 +1636,29 @@ def offload_loss(layer, weights, x):
 
 
 # %% right="memory-offload"
-def offload_loss(layer, weights, x):
+def offload_loss(layer, weights, x, near):
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
     )
-    body = jax.checkpoint(lambda x, i: (layer(weights[i], checkpoint_name(x, "x")), None), policy=policy)
-    return mean_square(jax.lax.scan(body, x, jnp.arange(len(weights)))[0])
+    body = lambda x, i: (layer(weights[i], checkpoint_name(x, "x")), None)
+    far, close = jnp.split(jnp.arange(len(weights)), [len(weights) - near])
+    x, _ = jax.lax.scan(jax.checkpoint(body, policy=policy), x, far)
+    return mean_square(jax.lax.scan(jax.checkpoint(body), x, close)[0])
 
 
 # %% right="memory-offload"
-def offload_loss(layer, weights, x):
+def offload_loss(layer, weights, x, near):
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
-        names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
+        names_which_can_be_saved=["close"],
+        names_which_can_be_offloaded=["far"],
+        offload_src="device",
+        offload_dst="pinned_host",
     )
 
     def loss(weights, x):
-        body = lambda x, w: (layer(w, checkpoint_name(x, "x")), None)
-        return mean_square(jax.lax.scan(body, x, weights)[0])
+        for name, some in (("far", weights[:-near]), ("close", weights[-near:])):
+            x, _ = jax.lax.scan(lambda x, w, name=name: (layer(w, checkpoint_name(x, name)), None), x, some)
+        return mean_square(x)
 
     return jax.checkpoint(loss, policy=policy)(weights, x)
 
