@@ -220,236 +220,164 @@ with jax.set_mesh(mesh):
 
 # %% wrong="explicit-typeof-quiz" because="Believes that a partitioned summed axis is always ambiguous, but it is so only if both sides are partitioned along it."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
-        "x @ whole": "error",
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": P(),
     }
+    specs |= dict.fromkeys(("batch + batch.T", "x @ whole", "batch.T @ batch"), "error")
+    specs |= dict.fromkeys(("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)"), P("data", "model"))
+    return specs | dict.fromkeys(("jnp.zeros(x.shape)", "gradient with respect to whole"), P())
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects an all-reduce with a replicated result, as in Auto mode, where Explicit mode raises an error."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
         "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
         "x @ whole": P("data"),
-        "batch.T @ batch": P(),
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": P(),
     }
+    specs |= dict.fromkeys(("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)"), P("data", "model"))
+    return specs | dict.fromkeys(("batch.T @ batch", "jnp.zeros(x.shape)", "gradient with respect to whole"), P())
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects `zeros` to be sharded like the array whose shape it gets, but a shape contains no sharding."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
         "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P("data", "model"),
         "gradient with respect to weight": P(None, "model"),
         "gradient with respect to whole": P(),
     }
+    specs |= dict.fromkeys(("batch + batch.T", "batch.T @ batch"), "error")
+    return specs | dict.fromkeys(
+        ("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)", "jnp.zeros(x.shape)"),
+        P("data", "model"),
+    )
 
 
 # %% wrong="explicit-typeof-quiz" because="Confuses the two axes of a sum. After a sum over axis 0, the remaining axis is axis 1."
 def typeof_quiz():
-    return {
-        "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
-        "x.sum(axis=0)": P("data"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
-        "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P(),
-        "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": P(),
-    }
+    specs = {"x.T": P("model", "data"), "gradient with respect to weight": P(None, "model")}
+    specs |= dict.fromkeys(("batch + batch.T", "batch.T @ batch"), "error")
+    specs |= dict.fromkeys(("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)"), P("data", "model"))
+    specs |= dict.fromkeys(("x.sum(axis=0)", "x @ whole"), P("data"))
+    return specs | dict.fromkeys(("jnp.zeros(x.shape)", "gradient with respect to whole"), P())
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects an error where the two specs differ, but they may name different axes of the result."
 def typeof_quiz():
-    return {
-        "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
-        "x.sum(axis=0)": P("model"),
-        "batch + weight": "error",
-        "batch @ weight": "error",
-        "x @ whole": "error",
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P(),
-        "gradient with respect to weight": "error",
-        "gradient with respect to whole": "error",
-    }
-
-
-# %% wrong="explicit-typeof-quiz" because="Expects a gradient to be partitioned like the batch that it sums over, but it has the type of its argument."
-def typeof_quiz():
-    return {
-        "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
-        "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
-        "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P(),
-        "gradient with respect to weight": P("data", "model"),
-        "gradient with respect to whole": P("data"),
-    }
+    specs = {"x.T": P("model", "data"), "x.sum(axis=0)": P("model"), "jnp.zeros(x.shape)": P()}
+    specs |= dict.fromkeys(
+        (
+            "batch + batch.T",
+            "batch @ weight",
+            "batch + weight",
+            "x @ whole",
+            "batch.T @ batch",
+            "gradient with respect to weight",
+            "gradient with respect to whole",
+        ),
+        "error",
+    )
+    return specs | dict.fromkeys(("jnp.sin(x)", "jnp.zeros_like(x)"), P("data", "model"))
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects an error for a gradient, because its product sums over an axis that is partitioned on both sides. But JAX gives a gradient the type of its argument."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
         "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
         "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": "error",
     }
+    specs |= dict.fromkeys(("batch + batch.T", "batch.T @ batch", "gradient with respect to whole"), "error")
+    return specs | dict.fromkeys(
+        ("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)"), P("data", "model")
+    )
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects a gradient to be partitioned like the batch that it sums over, but it has the type of its argument."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
-        "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
         "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": P("data"),
     }
+    specs |= dict.fromkeys(("batch + batch.T", "batch.T @ batch"), "error")
+    specs |= dict.fromkeys(("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)"), P("data", "model"))
+    return specs | dict.fromkeys(("x @ whole", "gradient with respect to whole"), P("data"))
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects an error where the two specs differ, but they may name different axes of the result."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": "error",
         "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": P(),
     }
+    specs |= dict.fromkeys(("batch + batch.T", "batch @ weight", "batch.T @ batch"), "error")
+    specs |= dict.fromkeys(("jnp.sin(x)", "batch + weight", "jnp.zeros_like(x)"), P("data", "model"))
+    return specs | dict.fromkeys(("jnp.zeros(x.shape)", "gradient with respect to whole"), P())
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects a replicated product if one argument is replicated, but the rows of the other remain partitioned."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
-        "x @ whole": P(),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": P(),
     }
+    specs |= dict.fromkeys(("batch + batch.T", "batch.T @ batch"), "error")
+    specs |= dict.fromkeys(("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)"), P("data", "model"))
+    return specs | dict.fromkeys(("x @ whole", "jnp.zeros(x.shape)", "gradient with respect to whole"), P())
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects the zeros of `zeros_like` to be replicated, but `zeros_like` uses the sharding of its argument."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
         "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P(),
-        "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": P(),
     }
+    specs |= dict.fromkeys(("batch + batch.T", "batch.T @ batch"), "error")
+    specs |= dict.fromkeys(("jnp.sin(x)", "batch @ weight", "batch + weight"), P("data", "model"))
+    return specs | dict.fromkeys(("jnp.zeros_like(x)", "jnp.zeros(x.shape)", "gradient with respect to whole"), P())
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects an error for `zeros`, which receives no sharding, but the result is then replicated."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
         "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": "error",
         "gradient with respect to weight": P(None, "model"),
         "gradient with respect to whole": P(),
     }
+    specs |= dict.fromkeys(("batch + batch.T", "batch.T @ batch", "jnp.zeros(x.shape)"), "error")
+    return specs | dict.fromkeys(
+        ("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)"), P("data", "model")
+    )
 
 
 # %% wrong="explicit-typeof-quiz" because="Writes the name of the mesh axis as a string instead of a `P`."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": "model",
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
         "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": P(),
     }
+    specs |= dict.fromkeys(("batch + batch.T", "batch.T @ batch"), "error")
+    specs |= dict.fromkeys(("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)"), P("data", "model"))
+    return specs | dict.fromkeys(("jnp.zeros(x.shape)", "gradient with respect to whole"), P())
 
 
 # %% right="explicit-typeof-quiz"
@@ -705,18 +633,6 @@ def dot_specs(lhs, rhs):
     return P(rows, columns) if len(set(names)) == len(names) else "twice"
 
 
-# %% wrong="explicit-dot-specs" because="Knows the names of the example's mesh only."
-def dot_specs(lhs, rhs):
-    rows, left = (*lhs, None, None)[:2]
-    right, columns = (*rhs, None, None)[:2]
-    if left is not None and right is not None:
-        return "ambiguous" if left == right else "different"
-    for name in ("data", "model"):
-        if name in names_of((rows,)) and name in names_of((columns,)):
-            return "twice"
-    return P(rows, columns)
-
-
 # %% wrong="explicit-dot-specs" because="Finds a product ambiguous if the two entries of the summed axis share a name, but it is so only if they are equal."
 def dot_specs(lhs, rhs):
     rows, left = (*lhs, None, None)[:2]
@@ -921,6 +837,21 @@ def normal_equations(x, y):
     return matrix, jnp.matmul(x.T, y, out_sharding=P("model", unreduced={"data"}))
 
 
+# %% wrong="explicit-resolve-ambiguity" because="Replicates the vector, but it should be partitioned along `model`."
+def normal_equations(x, y):
+    return jnp.matmul(x.T, x, out_sharding=P("model", None)), jnp.matmul(x.T, y, out_sharding=P())
+
+
+# %% wrong="explicit-resolve-ambiguity" because="Calls the argument `sharding`, but its name is `out_sharding`."
+def normal_equations(x, y):
+    return jnp.matmul(x.T, x, sharding=P("model", None)), jnp.matmul(x.T, y, sharding=P("model"))
+
+
+# %% wrong="explicit-resolve-ambiguity" because="A product is still ambiguous. JAX raises the error in the product, before a `reshard` could change its result."
+def normal_equations(x, y):
+    return jnp.matmul(x.T, x), jnp.matmul(x.T, y)
+
+
 # %% right="explicit-resolve-ambiguity"
 def normal_equations(x, y):
     matrix = jnp.einsum("ni,nj->ij", x, x, out_sharding=P("model", None))
@@ -1059,17 +990,13 @@ def smooth(x):
 
 # %% wrong="explicit-auto-island" because="States the sharding of the example, but the result should have that of the argument."
 def smooth(x):
-    def mean_of_three(x):
-        return (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
-
+    mean_of_three = lambda x: (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
     return auto_axes(mean_of_three, out_sharding=P("data", *["model"] * (x.ndim > 1)))(x)
 
 
 # %% wrong="explicit-auto-island" because="Returns a replicated result from the island, which gathers all rows."
 def smooth(x):
-    def mean_of_three(x):
-        return (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
-
+    mean_of_three = lambda x: (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
     return auto_axes(mean_of_three, out_sharding=P())(x)
 
 
@@ -1077,9 +1004,7 @@ def smooth(x):
 def smooth(x):
     spec = jax.typeof(x).sharding.spec
 
-    def mean_of_three(x):
-        return (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
-
+    mean_of_three = lambda x: (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
     return jax.reshard(auto_axes(mean_of_three, out_sharding=P())(x), spec)
 
 
@@ -1101,17 +1026,13 @@ def smooth(x):
 
 # %% wrong="explicit-auto-island" because="Omits `out_sharding`, but JAX cannot infer the sharding of what leaves an island."
 def smooth(x):
-    def mean_of_three(x):
-        return (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
-
+    mean_of_three = lambda x: (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
     return auto_axes(mean_of_three)(x)
 
 
 # %% wrong="explicit-auto-island" because="Runs on the shards of each device, so the ends of each shard are averaged with each other."
 def smooth(x):
-    def mean_of_three(x):
-        return (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
-
+    mean_of_three = lambda x: (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
     return jax.shard_map(mean_of_three, out_specs=jax.typeof(x).sharding.spec)(x)
 
 
@@ -1500,6 +1421,56 @@ def mlp(params, x):
     return jnp.matmul(hidden, w2, out_sharding=P("data", None)) + params["b2"]
 
 
+# %% wrong="explicit-mlp" because="Omits `b2`."
+def mlp_specs():
+    return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model", None), "b2": P()}
+
+
+def mlp(params, x):
+    hidden = jnp.tanh(x @ params["w1"] + params["b1"])
+    return jnp.matmul(hidden, params["w2"], out_sharding=P("data", None))
+
+
+# %% wrong="explicit-mlp" because="Omits `tanh`, so the network is linear."
+def mlp_specs():
+    return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model", None), "b2": P()}
+
+
+def mlp(params, x):
+    hidden = x @ params["w1"] + params["b1"]
+    return jnp.matmul(hidden, params["w2"], out_sharding=P("data", None)) + params["b2"]
+
+
+# %% wrong="explicit-mlp" because="Leaves the second product ambiguous, so JAX raises an error."
+def mlp_specs():
+    return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model", None), "b2": P()}
+
+
+def mlp(params, x):
+    hidden = jnp.tanh(x @ params["w1"] + params["b1"])
+    return jax.reshard(hidden @ params["w2"], P("data", None)) + params["b2"]
+
+
+# %% wrong="explicit-mlp" because="Gathers the hidden units before the second product, whose weights are then gathered too."
+def mlp_specs():
+    return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model", None), "b2": P()}
+
+
+def mlp(params, x):
+    hidden = jax.reshard(jnp.tanh(x @ params["w1"] + params["b1"]), P("data", None))
+    return hidden @ params["w2"] + params["b2"]
+
+
+# %% wrong="explicit-mlp" because="Returns an unreduced result, whose sums over `model` are not added yet."
+def mlp_specs():
+    return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model", None), "b2": P()}
+
+
+def mlp(params, x):
+    hidden = jnp.tanh(x @ params["w1"] + params["b1"])
+    return jnp.matmul(hidden, params["w2"], out_sharding=P("data", None, unreduced={"model"}))
+
+
 # %% right="explicit-mlp"
 def mlp_specs():
     return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model"), "b2": P(None)}
@@ -1667,33 +1638,9 @@ def accumulate(loss, params, batches):
     whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
 
     def step(total, batch):
-        gradients = jax.tree.map(lambda leaf: jax.reshard(leaf, P()), jax.grad(loss)(whole, batch))
-        return jax.tree.map(jnp.add, total, gradients), None
-
-    zeros = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P()), params)
-    total, _ = jax.lax.scan(step, zeros, batches)
-    mean = lambda leaf, total: jax.reshard(total, jax.typeof(leaf).sharding.spec) / len(batches)
-    return jax.tree.map(mean, params, total)
-
-
-# %% wrong="explicit-accumulate" because="Reduces the gradients in each iteration, and not the sum after the loop."
-def accumulate(loss, params, batches):
-    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
-
-    def step(total, batch):
         add = lambda leaf, one: leaf + jax.reshard(one, jax.typeof(leaf).sharding.spec)
         return jax.tree.map(add, total, jax.grad(loss)(whole, batch)), None
 
-    total, _ = jax.lax.scan(step, jax.tree.map(jnp.zeros_like, params), batches)
-    return jax.tree.map(lambda leaf: leaf / len(batches), total)
-
-
-# %% wrong="explicit-accumulate" because="Casts the parameters inside the loss, so the gathers and the reduction are in each iteration."
-def accumulate(loss, params, batches):
-    def cast_loss(params, batch):
-        return loss(jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params), batch)
-
-    step = lambda total, batch: (jax.tree.map(jnp.add, total, jax.grad(cast_loss)(params, batch)), None)
     total, _ = jax.lax.scan(step, jax.tree.map(jnp.zeros_like, params), batches)
     return jax.tree.map(lambda leaf: leaf / len(batches), total)
 
@@ -1702,16 +1649,6 @@ def accumulate(loss, params, batches):
 def accumulate(loss, params, batches):
     whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
     zeros = jax.tree.map(jnp.zeros_like, params)
-    step = lambda total, batch: (jax.tree.map(jnp.add, total, jax.grad(loss)(whole, batch)), None)
-    total, _ = jax.lax.scan(step, zeros, batches)
-    mean = lambda leaf, total: jax.reshard(total, jax.typeof(leaf).sharding.spec) / len(batches)
-    return jax.tree.map(mean, params, total)
-
-
-# %% wrong="explicit-accumulate" because="Starts with zeros that are not unreduced, but the carry of the loop is unreduced."
-def accumulate(loss, params, batches):
-    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), params)
     step = lambda total, batch: (jax.tree.map(jnp.add, total, jax.grad(loss)(whole, batch)), None)
     total, _ = jax.lax.scan(step, zeros, batches)
     mean = lambda leaf, total: jax.reshard(total, jax.typeof(leaf).sharding.spec) / len(batches)
@@ -1794,17 +1731,6 @@ def accumulate(loss, params, batches):
     return jax.tree.map(mean, params, total)
 
 
-# %% wrong="explicit-accumulate" because="Divides by the number of devices too, although the loss is already a mean over the micro-batch."
-def accumulate(loss, params, batches):
-    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
-    zeros = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
-    step = lambda total, batch: (jax.tree.map(jnp.add, total, jax.grad(loss)(whole, batch)), None)
-    total, _ = jax.lax.scan(step, zeros, batches)
-    parts = len(batches) * jax.sharding.get_abstract_mesh().size
-    mean = lambda leaf, total: jax.reshard(total, jax.typeof(leaf).sharding.spec) / parts
-    return jax.tree.map(mean, params, total)
-
-
 # %% wrong="explicit-accumulate" because="Uses a Python loop. JAX unrolls it, so the program contains one copy of the step for each micro-batch."
 def accumulate(loss, params, batches):
     whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
@@ -1821,14 +1747,6 @@ def accumulate(loss, params, batches):
     losses = lambda params: jax.vmap(lambda batch: loss(params, batch))(batches)
     total = jax.grad(lambda whole: jnp.mean(losses(whole)))(whole)
     return jax.tree.map(lambda leaf, total: jax.reshard(total, jax.typeof(leaf).sharding.spec), params, total)
-
-
-# %% wrong="explicit-accumulate" because="Reduces the gradients of all steps and adds them afterwards. Add the unreduced gradients first."
-def accumulate(loss, params, batches):
-    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
-    _, each = jax.lax.scan(lambda _, batch: (None, jax.grad(loss)(whole, batch)), None, batches)
-    each = jax.tree.map(lambda leaf: jax.reshard(leaf, P()).mean(0), each)
-    return jax.tree.map(lambda leaf, mean: jax.reshard(mean, jax.typeof(leaf).sharding.spec), params, each)
 
 
 # %% wrong="explicit-accumulate" because="Takes the gradient of the mean micro-batch, but the mean of the gradients differs from the gradient for the mean."
@@ -2005,8 +1923,7 @@ require(
 
 # %% wrong="explicit-pagerank" because="Leaves the product ambiguous. Both the ranks and the table are partitioned along the summed axis."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
     step = lambda ranks, _: ((1 - damping) / n + damping * (ranks @ shares), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
@@ -2014,35 +1931,15 @@ def pagerank(links, steps, damping):
 
 # %% wrong="explicit-pagerank" because="Starts with replicated ranks, but after a step they are partitioned, so the carry changes its type."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
     step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n), None, length=steps)[0]
 
 
-# %% wrong="explicit-pagerank" because="Gathers the table on every device, which is too large for one."
-def pagerank(links, steps, damping):
-    n, links = len(links), jax.reshard(links, P())
-    count = links.sum(axis=1, keepdims=True)
-    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
-    step = lambda ranks, _: ((1 - damping) / n + damping * (ranks @ shares), None)
-    return jax.reshard(jax.lax.scan(step, jnp.full(n, 1 / n), None, length=steps)[0], P("data"))
-
-
-# %% wrong="explicit-pagerank" because="Returns replicated ranks, but each device should store those of its own pages."
-def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
-    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
-    step = lambda ranks, _: ((1 - damping) / n + damping * (ranks @ shares), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n), None, length=steps)[0]
-
-
 # %% wrong="explicit-pagerank" because="Multiplies in the wrong order. A page then receives from the pages to which it links."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
     step = lambda ranks, _: ((1 - damping) / n + damping * (shares @ ranks), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
@@ -2074,58 +1971,33 @@ def pagerank(links, steps, damping):
 
 # %% wrong="explicit-pagerank" because="Exchanges the roles of c and 1 - c."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
     step = lambda ranks, _: (damping / n + (1 - damping) * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
-# %% wrong="explicit-pagerank" because="Transposes the table to the other partitioning first, which moves all of it between the devices."
-def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
-    shares = jax.reshard(jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n), P(None, "data"))
-    step = lambda ranks, _: ((1 - damping) / n + damping * (jax.reshard(ranks, P()) @ shares), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
-
-
 # %% wrong="explicit-pagerank" because="Divides the rank of a page without links by n - 1, but it is divided among all n pages."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / (n - 1))
-
-    def step(ranks, _):
-        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
-        return (1 - damping) / n + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Adds 1 - c to each rank instead of (1 - c)/n."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
-
-    def step(ranks, _):
-        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
-        return (1 - damping) + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Computes one step too many."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
-
-    def step(ranks, _):
-        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
-        return (1 - damping) / n + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps + 1)[0]
 
 
@@ -2134,11 +2006,7 @@ def pagerank(links, steps, damping):
     n = len(links)
     count = links.sum(axis=0, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
-
-    def step(ranks, _):
-        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
-        return (1 - damping) / n + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
@@ -2157,28 +2025,18 @@ def pagerank(links, steps, damping):
 
 # %% wrong="explicit-pagerank" because="Transposes the table to the other partitioning first, which moves all of it between the devices."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
     shares = jax.reshard(shares, P(None, "data"))
-
-    def step(ranks, _):
-        received = jax.reshard(ranks, P()) @ shares
-        return (1 - damping) / n + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) / n + damping * jax.reshard(ranks, P()) @ shares, None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Returns replicated ranks, but each device should store those of its own pages."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
-
-    def step(ranks, _):
-        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
-        return (1 - damping) / n + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     first = jnp.full(n, 1 / n, out_sharding=P("data"))
     return jax.reshard(jax.lax.scan(step, first, None, length=steps)[0], P())
 
@@ -2188,39 +2046,49 @@ def pagerank(links, steps, damping):
     n = len(links)
     count = links.sum(axis=1, keepdim=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
-
-    def step(ranks, _):
-        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
-        return (1 - damping) / n + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="A page without links keeps its own rank here, but it should divide it among all pages."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     own = jnp.arange(n, out_sharding=P("data"))[:, None] == jnp.arange(n)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), own)
-
-    def step(ranks, _):
-        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
-        return (1 - damping) / n + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Passes `out_sharding` to `eye`, which has no such argument."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), jnp.eye(n, out_sharding=P("data", None)))
-
-    def step(ranks, _):
-        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
-        return (1 - damping) / n + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+
+
+# %% wrong="explicit-pagerank" because="Starts with ranks of 1 instead of 1/n."
+def pagerank(links, steps, damping):
+    n, count = len(links), links.sum(axis=1, keepdims=True)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
+    return jax.lax.scan(step, jnp.ones(n, out_sharding=P("data")), None, length=steps)[0]
+
+
+# %% wrong="explicit-pagerank" because="Returns only the new carry from the body, but the body of `scan` returns a pair."
+def pagerank(links, steps, damping):
+    n, count = len(links), links.sum(axis=1, keepdims=True)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
+    step = lambda ranks, _: (1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data"))
+    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+
+
+# %% wrong="explicit-pagerank" because="Does not tell `scan` the number of steps, which it cannot infer without `xs`."
+def pagerank(links, steps, damping):
+    n, count = len(links), links.sum(axis=1, keepdims=True)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
+    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None)[0]
 
 
 # %% equivalent="explicit-pagerank" because="The condition is 0 or 1 and both branches are finite, so the product selects as `where` does."
