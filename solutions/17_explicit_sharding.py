@@ -1583,7 +1583,7 @@ for count, specs in (
     (4, {"w1": ("data", None), "w2": (None, None)}),
 ):
     mesh = devices.mesh((count,), ("data",), explicit=True)
-    steps, batch, d, h, k = int(rng.integers(2, 5)), 2 * count, 12, 8 * int(rng.integers(2, 4)), 5
+    steps, batch, d, h, k = int(rng.integers(2, 5)), 2 * count, 16, 8 * int(rng.integers(2, 4)), 5
     weights = {"w1": rng.normal(size=(d, h)) / 4, "w2": rng.normal(size=(h, k)) / 4}
     numbers = rng.normal(size=(steps, batch, d)).astype(np.float32)
     with jax.set_mesh(mesh), case(f"for w1 with the spec P{specs['w1']} and w2 with P{specs['w2']}"):
