@@ -2083,12 +2083,12 @@ def pagerank(links, steps, damping):
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
-# %% wrong="explicit-pagerank" because="Does not tell `scan` the number of steps, which it cannot infer without `xs`."
+# %% wrong="explicit-pagerank" because="Starts with replicated ranks, but after a step they are partitioned, so the carry changes its type."
 def pagerank(links, steps, damping):
     n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
-    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None)[0]
+    step = lambda _, ranks: (1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data"))
+    return jax.lax.fori_loop(0, steps, step, jnp.ones(n) / n)
 
 
 # %% equivalent="explicit-pagerank" because="The condition is 0 or 1 and both branches are finite, so the product selects as `where` does."
