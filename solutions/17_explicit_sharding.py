@@ -220,236 +220,164 @@ with jax.set_mesh(mesh):
 
 # %% wrong="explicit-typeof-quiz" because="Believes that a partitioned summed axis is always ambiguous, but it is so only if both sides are partitioned along it."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
-        "x @ whole": "error",
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": P(),
     }
+    specs |= dict.fromkeys(("batch + batch.T", "x @ whole", "batch.T @ batch"), "error")
+    specs |= dict.fromkeys(("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)"), P("data", "model"))
+    return specs | dict.fromkeys(("jnp.zeros(x.shape)", "gradient with respect to whole"), P())
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects an all-reduce with a replicated result, as in Auto mode, where Explicit mode raises an error."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
         "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
         "x @ whole": P("data"),
-        "batch.T @ batch": P(),
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": P(),
     }
+    specs |= dict.fromkeys(("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)"), P("data", "model"))
+    return specs | dict.fromkeys(("batch.T @ batch", "jnp.zeros(x.shape)", "gradient with respect to whole"), P())
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects `zeros` to be sharded like the array whose shape it gets, but a shape contains no sharding."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
         "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P("data", "model"),
         "gradient with respect to weight": P(None, "model"),
         "gradient with respect to whole": P(),
     }
+    specs |= dict.fromkeys(("batch + batch.T", "batch.T @ batch"), "error")
+    return specs | dict.fromkeys(
+        ("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)", "jnp.zeros(x.shape)"),
+        P("data", "model"),
+    )
 
 
 # %% wrong="explicit-typeof-quiz" because="Confuses the two axes of a sum. After a sum over axis 0, the remaining axis is axis 1."
 def typeof_quiz():
-    return {
-        "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
-        "x.sum(axis=0)": P("data"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
-        "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P(),
-        "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": P(),
-    }
+    specs = {"x.T": P("model", "data"), "gradient with respect to weight": P(None, "model")}
+    specs |= dict.fromkeys(("batch + batch.T", "batch.T @ batch"), "error")
+    specs |= dict.fromkeys(("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)"), P("data", "model"))
+    specs |= dict.fromkeys(("x.sum(axis=0)", "x @ whole"), P("data"))
+    return specs | dict.fromkeys(("jnp.zeros(x.shape)", "gradient with respect to whole"), P())
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects an error where the two specs differ, but they may name different axes of the result."
 def typeof_quiz():
-    return {
-        "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
-        "x.sum(axis=0)": P("model"),
-        "batch + weight": "error",
-        "batch @ weight": "error",
-        "x @ whole": "error",
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P(),
-        "gradient with respect to weight": "error",
-        "gradient with respect to whole": "error",
-    }
-
-
-# %% wrong="explicit-typeof-quiz" because="Expects a gradient to be partitioned like the batch that it sums over, but it has the type of its argument."
-def typeof_quiz():
-    return {
-        "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
-        "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
-        "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P(),
-        "gradient with respect to weight": P("data", "model"),
-        "gradient with respect to whole": P("data"),
-    }
+    specs = {"x.T": P("model", "data"), "x.sum(axis=0)": P("model"), "jnp.zeros(x.shape)": P()}
+    specs |= dict.fromkeys(
+        (
+            "batch + batch.T",
+            "batch @ weight",
+            "batch + weight",
+            "x @ whole",
+            "batch.T @ batch",
+            "gradient with respect to weight",
+            "gradient with respect to whole",
+        ),
+        "error",
+    )
+    return specs | dict.fromkeys(("jnp.sin(x)", "jnp.zeros_like(x)"), P("data", "model"))
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects an error for a gradient, because its product sums over an axis that is partitioned on both sides. But JAX gives a gradient the type of its argument."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
         "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
         "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": "error",
     }
+    specs |= dict.fromkeys(("batch + batch.T", "batch.T @ batch", "gradient with respect to whole"), "error")
+    return specs | dict.fromkeys(
+        ("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)"), P("data", "model")
+    )
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects a gradient to be partitioned like the batch that it sums over, but it has the type of its argument."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
-        "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
         "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": P("data"),
     }
+    specs |= dict.fromkeys(("batch + batch.T", "batch.T @ batch"), "error")
+    specs |= dict.fromkeys(("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)"), P("data", "model"))
+    return specs | dict.fromkeys(("x @ whole", "gradient with respect to whole"), P("data"))
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects an error where the two specs differ, but they may name different axes of the result."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": "error",
         "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": P(),
     }
+    specs |= dict.fromkeys(("batch + batch.T", "batch @ weight", "batch.T @ batch"), "error")
+    specs |= dict.fromkeys(("jnp.sin(x)", "batch + weight", "jnp.zeros_like(x)"), P("data", "model"))
+    return specs | dict.fromkeys(("jnp.zeros(x.shape)", "gradient with respect to whole"), P())
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects a replicated product if one argument is replicated, but the rows of the other remain partitioned."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
-        "x @ whole": P(),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": P(),
     }
+    specs |= dict.fromkeys(("batch + batch.T", "batch.T @ batch"), "error")
+    specs |= dict.fromkeys(("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)"), P("data", "model"))
+    return specs | dict.fromkeys(("x @ whole", "jnp.zeros(x.shape)", "gradient with respect to whole"), P())
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects the zeros of `zeros_like` to be replicated, but `zeros_like` uses the sharding of its argument."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
         "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P(),
-        "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": P(),
     }
+    specs |= dict.fromkeys(("batch + batch.T", "batch.T @ batch"), "error")
+    specs |= dict.fromkeys(("jnp.sin(x)", "batch @ weight", "batch + weight"), P("data", "model"))
+    return specs | dict.fromkeys(("jnp.zeros_like(x)", "jnp.zeros(x.shape)", "gradient with respect to whole"), P())
 
 
 # %% wrong="explicit-typeof-quiz" because="Expects an error for `zeros`, which receives no sharding, but the result is then replicated."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": P("model"),
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
         "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": "error",
         "gradient with respect to weight": P(None, "model"),
         "gradient with respect to whole": P(),
     }
+    specs |= dict.fromkeys(("batch + batch.T", "batch.T @ batch", "jnp.zeros(x.shape)"), "error")
+    return specs | dict.fromkeys(
+        ("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)"), P("data", "model")
+    )
 
 
 # %% wrong="explicit-typeof-quiz" because="Writes the name of the mesh axis as a string instead of a `P`."
 def typeof_quiz():
-    return {
+    specs = {
         "x.T": P("model", "data"),
-        "batch + batch.T": "error",
-        "jnp.sin(x)": P("data", "model"),
         "x.sum(axis=0)": "model",
-        "batch + weight": P("data", "model"),
-        "batch @ weight": P("data", "model"),
         "x @ whole": P("data"),
-        "batch.T @ batch": "error",
-        "jnp.zeros_like(x)": P("data", "model"),
-        "jnp.zeros(x.shape)": P(),
         "gradient with respect to weight": P(None, "model"),
-        "gradient with respect to whole": P(),
     }
+    specs |= dict.fromkeys(("batch + batch.T", "batch.T @ batch"), "error")
+    specs |= dict.fromkeys(("jnp.sin(x)", "batch @ weight", "batch + weight", "jnp.zeros_like(x)"), P("data", "model"))
+    return specs | dict.fromkeys(("jnp.zeros(x.shape)", "gradient with respect to whole"), P())
 
 
 # %% right="explicit-typeof-quiz"
@@ -705,18 +633,6 @@ def dot_specs(lhs, rhs):
     return P(rows, columns) if len(set(names)) == len(names) else "twice"
 
 
-# %% wrong="explicit-dot-specs" because="Knows the names of the example's mesh only."
-def dot_specs(lhs, rhs):
-    rows, left = (*lhs, None, None)[:2]
-    right, columns = (*rhs, None, None)[:2]
-    if left is not None and right is not None:
-        return "ambiguous" if left == right else "different"
-    for name in ("data", "model"):
-        if name in names_of((rows,)) and name in names_of((columns,)):
-            return "twice"
-    return P(rows, columns)
-
-
 # %% wrong="explicit-dot-specs" because="Finds a product ambiguous if the two entries of the summed axis share a name, but it is so only if they are equal."
 def dot_specs(lhs, rhs):
     rows, left = (*lhs, None, None)[:2]
@@ -921,6 +837,21 @@ def normal_equations(x, y):
     return matrix, jnp.matmul(x.T, y, out_sharding=P("model", unreduced={"data"}))
 
 
+# %% wrong="explicit-resolve-ambiguity" because="Replicates the vector, but it should be partitioned along `model`."
+def normal_equations(x, y):
+    return jnp.matmul(x.T, x, out_sharding=P("model", None)), jnp.matmul(x.T, y, out_sharding=P())
+
+
+# %% wrong="explicit-resolve-ambiguity" because="Calls the argument `sharding`, but its name is `out_sharding`."
+def normal_equations(x, y):
+    return jnp.matmul(x.T, x, sharding=P("model", None)), jnp.matmul(x.T, y, sharding=P("model"))
+
+
+# %% wrong="explicit-resolve-ambiguity" because="A product is still ambiguous. JAX raises the error in the product, before a `reshard` could change its result."
+def normal_equations(x, y):
+    return jnp.matmul(x.T, x), jnp.matmul(x.T, y)
+
+
 # %% right="explicit-resolve-ambiguity"
 def normal_equations(x, y):
     matrix = jnp.einsum("ni,nj->ij", x, x, out_sharding=P("model", None))
@@ -1059,17 +990,13 @@ def smooth(x):
 
 # %% wrong="explicit-auto-island" because="States the sharding of the example, but the result should have that of the argument."
 def smooth(x):
-    def mean_of_three(x):
-        return (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
-
+    mean_of_three = lambda x: (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
     return auto_axes(mean_of_three, out_sharding=P("data", *["model"] * (x.ndim > 1)))(x)
 
 
 # %% wrong="explicit-auto-island" because="Returns a replicated result from the island, which gathers all rows."
 def smooth(x):
-    def mean_of_three(x):
-        return (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
-
+    mean_of_three = lambda x: (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
     return auto_axes(mean_of_three, out_sharding=P())(x)
 
 
@@ -1077,9 +1004,7 @@ def smooth(x):
 def smooth(x):
     spec = jax.typeof(x).sharding.spec
 
-    def mean_of_three(x):
-        return (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
-
+    mean_of_three = lambda x: (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
     return jax.reshard(auto_axes(mean_of_three, out_sharding=P())(x), spec)
 
 
@@ -1101,17 +1026,13 @@ def smooth(x):
 
 # %% wrong="explicit-auto-island" because="Omits `out_sharding`, but JAX cannot infer the sharding of what leaves an island."
 def smooth(x):
-    def mean_of_three(x):
-        return (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
-
+    mean_of_three = lambda x: (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
     return auto_axes(mean_of_three)(x)
 
 
 # %% wrong="explicit-auto-island" because="Runs on the shards of each device, so the ends of each shard are averaged with each other."
 def smooth(x):
-    def mean_of_three(x):
-        return (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
-
+    mean_of_three = lambda x: (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
     return jax.shard_map(mean_of_three, out_specs=jax.typeof(x).sharding.spec)(x)
 
 
@@ -1500,6 +1421,56 @@ def mlp(params, x):
     return jnp.matmul(hidden, w2, out_sharding=P("data", None)) + params["b2"]
 
 
+# %% wrong="explicit-mlp" because="Omits `b2`."
+def mlp_specs():
+    return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model", None), "b2": P()}
+
+
+def mlp(params, x):
+    hidden = jnp.tanh(x @ params["w1"] + params["b1"])
+    return jnp.matmul(hidden, params["w2"], out_sharding=P("data", None))
+
+
+# %% wrong="explicit-mlp" because="Omits `tanh`, so the network is linear."
+def mlp_specs():
+    return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model", None), "b2": P()}
+
+
+def mlp(params, x):
+    hidden = x @ params["w1"] + params["b1"]
+    return jnp.matmul(hidden, params["w2"], out_sharding=P("data", None)) + params["b2"]
+
+
+# %% wrong="explicit-mlp" because="Leaves the second product ambiguous, so JAX raises an error."
+def mlp_specs():
+    return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model", None), "b2": P()}
+
+
+def mlp(params, x):
+    hidden = jnp.tanh(x @ params["w1"] + params["b1"])
+    return jax.reshard(hidden @ params["w2"], P("data", None)) + params["b2"]
+
+
+# %% wrong="explicit-mlp" because="Gathers the hidden units before the second product, whose weights are then gathered too."
+def mlp_specs():
+    return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model", None), "b2": P()}
+
+
+def mlp(params, x):
+    hidden = jax.reshard(jnp.tanh(x @ params["w1"] + params["b1"]), P("data", None))
+    return hidden @ params["w2"] + params["b2"]
+
+
+# %% wrong="explicit-mlp" because="Returns an unreduced result, whose sums over `model` are not added yet."
+def mlp_specs():
+    return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model", None), "b2": P()}
+
+
+def mlp(params, x):
+    hidden = jnp.tanh(x @ params["w1"] + params["b1"])
+    return jnp.matmul(hidden, params["w2"], out_sharding=P("data", None, unreduced={"model"}))
+
+
 # %% right="explicit-mlp"
 def mlp_specs():
     return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model"), "b2": P(None)}
@@ -1538,45 +1509,46 @@ def mlp(params, x):
 # ## Delay the reduction
 # *Needs: Deeper: unreduced values.*
 #
-# **Goal.** Compute the mean gradient over several micro-batches in a loop, and reduce it over the devices once, after the loop.
+# **Goal.** Each device stores only its shard of the parameters. Compute their mean gradient over several micro-batches in a loop. Communicate only before and after the loop.
 #
-# **Signature.** `accumulate(loss, params, batches)`. The mesh has one Explicit axis, `data`. `params` is a dict of replicated float32 arrays. `batches` is a `float32[steps,B@data,d]`, one micro-batch for each step. `loss(params, batch)` is a scalar, the mean over a micro-batch, and contains only products of the batch with parameters and elementwise functions. The result is a dict with the mean of the gradients with respect to `params` over all steps. Each of its arrays is replicated.
+# **Signature.** `accumulate(loss, params, batches)`. The mesh has one Explicit axis, `data`. `params` is a dict of float32 arrays. Each of them is partitioned along one of its axes, or replicated. `batches` is a `float32[steps,B@data,d]`, one micro-batch for each step. `loss(params, batch)` is a scalar, the mean over a micro-batch, and contains only products of the batch with parameters and elementwise functions. It needs parameters that are not partitioned. The result is a dict with the mean of the gradients with respect to `params` over all steps. Each gradient has the type of its parameter.
 #
-# **Example.** For `product_loss` of the setup, the gradient with respect to `w` of shape (d, 1) is the mean of all rows of all micro-batches.
+# **Example.** For `product_loss` of the setup and `w` of the type `float32[8@data,1]`, the gradient is the mean of all rows of all micro-batches, and also a `float32[8@data,1]`.
 #
-# **Judged.** The values and the types. The compiled program has a loop, no collective inside it, and one reduction of as many elements as the parameters have. **Not judged.** Parameters that are added to a partitioned array, such as biases, because JAX 0.10.2 has no rule for them if they are reduced.
+# **Judged.** The values and the types. The compiled program has a loop and no collective inside it. Before the loop, it gathers at most the parameters. It reduces as many elements as the parameters have, once. **Not judged.** Parameters that are added to a partitioned array, such as biases, because JAX 0.10.2 has no rule for them if they are reduced.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# The gradient with respect to a replicated parameter is reduced at once. Which type must the parameters have so that their gradients are unreduced?
+# The gradient with respect to a replicated parameter is reduced at once. Which type must the parameters have in the loop so that their gradients are unreduced? Which type does the sum have after the loop, and which one is wanted?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.reshard(leaf, P(reduced={"data"}))` costs nothing. The carry of the loop is unreduced, so its initial value must be too. Use `jax.tree.map` for all parameters.
+# `jax.reshard(leaf, P(reduced={"data"}))` also gathers a partitioned array. The carry of the loop is unreduced, so its initial value must be too. An unreduced array can be resharded to any spec, and `jax.tree.map` takes several trees.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Start with `jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"}))` for each leaf of the replicated parameters. In the body of `jax.lax.scan`, add the gradients with `jnp.add`. After the loop, reshard each sum to `P()` and divide it by the number of steps.
+# Start with `jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"}))` for each leaf. In the body of `jax.lax.scan`, add the gradients with `jnp.add`. After the loop, reshard each sum to `jax.typeof(leaf).sharding.spec` of its parameter, and divide it by the number of steps.
 #
 # </details>
 
 
 # %% answer="explicit-accumulate"
 def accumulate(loss, params, batches):
-    """The mean over all steps of the gradient of loss(params, batch). params: dict of replicated arrays.
-    batches: float32[steps,B@data,d]."""
+    """The mean over all steps of the gradient of loss(params, batch), with the types of the parameters.
+    params: dict of arrays, batches: float32[steps,B@data,d]."""
     ### BEGIN SOLUTION
     cast = lambda spec, tree: jax.tree.map(lambda leaf: jax.reshard(leaf, spec), tree)
-    reduced = cast(P(reduced={"data"}), params)
+    whole = cast(P(reduced={"data"}), params)
     zeros = cast(P(unreduced={"data"}), jax.tree.map(jnp.zeros_like, params))
 
     def step(total, batch):
-        return jax.tree.map(jnp.add, total, jax.grad(loss)(reduced, batch)), None
+        return jax.tree.map(jnp.add, total, jax.grad(loss)(whole, batch)), None
 
     total, _ = jax.lax.scan(step, zeros, batches)
-    return jax.tree.map(lambda leaf: leaf / len(batches), cast(P(), total))
+    mean = lambda leaf, total: jax.reshard(total, jax.typeof(leaf).sharding.spec) / len(batches)
+    return jax.tree.map(mean, params, total)
     ### END SOLUTION
 
 
@@ -1585,13 +1557,15 @@ def accumulate(loss, params, batches):
 
 
 mesh = devices.mesh((8,), ("data",), explicit=True)
-numbers = inputs.rng().normal(size=(3, 16, 4)).astype(np.float32)
+numbers = inputs.rng().normal(size=(3, 16, 8)).astype(np.float32)
 with jax.set_mesh(mesh):
-    params, batches = {"w": place(mesh, np.ones((4, 1), np.float32))}, place(mesh, numbers, None, "data")
+    params, batches = {"w": place(mesh, np.ones((8, 1), np.float32), "data")}, place(mesh, numbers, None, "data")
     made = program(lambda params, batches: accumulate(product_loss, params, batches), params, batches)
     require(isinstance(made.outputs, dict) and "w" in made.outputs, "`accumulate` should return a dict like `params`.")
     require(not is_unreduced(made.outputs), 'The gradient of "w" is unreduced. Reduce it after the loop.')
     compare(made.run(params, batches), {"w": numbers.mean((0, 1))[:, None]}, label="the mean gradient")
+got = in_types((8, 1), entries_of(made.outputs["w"]))
+require(got == "float32[8@data,1]", f'The gradient of "w" has the type {got}; expected float32[8@data,1].')
 inside = sum(one.elements for one in made.collectives if one.in_loop)
 require(not inside, f"The collectives inside the loop return {inside} elements in each iteration; expected none.")
 
@@ -1604,247 +1578,205 @@ def probe_network(params, batches):
 
 
 rng = inputs.rng()
-for count in (8, 4):
+for count, specs in (
+    (8, {"w1": (None, "data"), "w2": ("data", None)}),
+    (4, {"w1": ("data", None), "w2": (None, None)}),
+):
     mesh = devices.mesh((count,), ("data",), explicit=True)
-    steps, batch, d, h, k = int(rng.integers(2, 5)), 2 * count, 12, 8 * int(rng.integers(1, 4)), 5
+    steps, batch, d, h, k = int(rng.integers(2, 5)), 2 * count, 16, 8 * int(rng.integers(2, 4)), 5
     weights = {"w1": rng.normal(size=(d, h)) / 4, "w2": rng.normal(size=(h, k)) / 4}
     numbers = rng.normal(size=(steps, batch, d)).astype(np.float32)
-    with jax.set_mesh(mesh):
-        params = {name: place(mesh, array.astype(np.float32)) for name, array in weights.items()}
+    with jax.set_mesh(mesh), case(f"for w1 with the spec P{specs['w1']} and w2 with P{specs['w2']}"):
+        params = {name: place(mesh, array.astype(np.float32), *specs[name]) for name, array in weights.items()}
         batches = place(mesh, numbers, None, "data")
         made = program(probe_network, params, batches)
-        require(isinstance(made.outputs, dict) and set(made.outputs) == {"w1", "w2"}, "The result has other names.")
-        require(not is_unreduced(made.outputs), "A gradient is still unreduced after the loop.")
+        require(isinstance(made.outputs, dict) and set(made.outputs) == {"w1", "w2"}, "the result has other names.")
+        require(not is_unreduced(made.outputs), "a gradient is still unreduced after the loop.")
         result = made.run(params, batches)
-    rows = numbers.reshape(-1, d).astype(np.float64)
-    hidden = np.tanh(rows @ weights["w1"])
-    outer = 2 * (hidden @ weights["w2"]) / (batch * k * steps)
-    inner = outer @ weights["w2"].T * (1 - hidden**2)
-    wanted = {"w1": rows.T @ inner, "w2": hidden.T @ outer}
-    compare(result, {name: array.astype(np.float32) for name, array in wanted.items()}, label="the mean gradient")
-    for name in ("w1", "w2"):
-        require(entries_of(made.outputs[name]) in ((None, None), None), "A gradient is not replicated.")
-    size = sum(array.size for array in weights.values())
-    require(made.loops > 0, "The program has no loop. Process one micro-batch after the other.")
-    require(not any(one.in_loop for one in made.collectives), "A collective is inside the loop.")
-    require(
-        size <= summed_elements(made) <= size + 64,
-        "The reductions after the loop do not have as many elements as the parameters.",
-    )
-    require(moved_elements(made) <= 64, "The program gathers arrays. Only the gradients need communication.")
+        rows = numbers.reshape(-1, d).astype(np.float64)
+        hidden = np.tanh(rows @ weights["w1"])
+        outer = 2 * (hidden @ weights["w2"]) / (batch * k * steps)
+        inner = outer @ weights["w2"].T * (1 - hidden**2)
+        wanted = {"w1": rows.T @ inner, "w2": hidden.T @ outer}
+        compare(result, {name: array.astype(np.float32) for name, array in wanted.items()}, label="the mean gradient")
+        for name in ("w1", "w2"):
+            require(
+                entries_of(made.outputs[name]) == specs[name], f"the gradient of {name} has another type than {name}."
+            )
+        size = sum(array.size for array in weights.values())
+        require(made.loops > 0, "the program has no loop. Process one micro-batch after the other.")
+        require(not any(one.in_loop for one in made.collectives), "a collective is inside the loop.")
+        require(
+            size <= summed_elements(made) <= size + 64,
+            "the reductions after the loop do not have as many elements as the parameters.",
+        )
+        require(moved_elements(made) <= size + 64, "the program gathers more than the parameters.")
 
 # %% [markdown] why="explicit-accumulate"
-# The type of a parameter determines the type of its gradient, and a reduced parameter has an unreduced gradient. The sum of unreduced arrays is unreduced, so the carry keeps its type. One `reshard` after the loop states where the communication happens. **Next:** Which result do you want in FSDP, where each device updates only its shard of the parameters?
+# The type of a parameter determines the type of its gradient, and a reduced parameter has an unreduced gradient. The sum of unreduced arrays is unreduced, so the carry keeps its type. One `reshard` before and one after the loop state where the communication happens. On accelerators, the second one can be a reduce-scatter. **Next:** What does each device store during the loop, and how would you gather only one layer at a time?
 
 
-# %% wrong="explicit-accumulate" because="Uses replicated parameters, so each iteration reduces its gradients over the devices."
+# %% wrong="explicit-accumulate" because="Uses the partitioned parameters in the loop, so each iteration gathers them and reduces their gradients."
 def accumulate(loss, params, batches):
-    def step(total, batch):
-        return jax.tree.map(jnp.add, total, jax.grad(loss)(params, batch)), None
-
+    step = lambda total, batch: (jax.tree.map(jnp.add, total, jax.grad(loss)(params, batch)), None)
     total, _ = jax.lax.scan(step, jax.tree.map(jnp.zeros_like, params), batches)
     return jax.tree.map(lambda leaf: leaf / len(batches), total)
+
+
+# %% wrong="explicit-accumulate" because="Gathers the parameters as replicated arrays, so each iteration reduces its gradients over the devices."
+def accumulate(loss, params, batches):
+    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P()), params)
+    zeros = jax.tree.map(jnp.zeros_like, whole)
+    step = lambda total, batch: (jax.tree.map(jnp.add, total, jax.grad(loss)(whole, batch)), None)
+    total, _ = jax.lax.scan(step, zeros, batches)
+    mean = lambda leaf, total: jax.reshard(total, jax.typeof(leaf).sharding.spec) / len(batches)
+    return jax.tree.map(mean, params, total)
 
 
 # %% wrong="explicit-accumulate" because="Reduces the gradients in each iteration, and not the sum after the loop."
 def accumulate(loss, params, batches):
-    cast = lambda spec, tree: jax.tree.map(lambda leaf: jax.reshard(leaf, spec), tree)
-    reduced = cast(P(reduced={"data"}), params)
+    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
 
     def step(total, batch):
-        return jax.tree.map(jnp.add, total, cast(P(), jax.grad(loss)(reduced, batch))), None
+        add = lambda leaf, one: leaf + jax.reshard(one, jax.typeof(leaf).sharding.spec)
+        return jax.tree.map(add, total, jax.grad(loss)(whole, batch)), None
 
     total, _ = jax.lax.scan(step, jax.tree.map(jnp.zeros_like, params), batches)
     return jax.tree.map(lambda leaf: leaf / len(batches), total)
 
 
-# %% wrong="explicit-accumulate" because="Casts the parameters inside the loss, so the reduction is in the backward pass of each iteration."
+# %% wrong="explicit-accumulate" because="Starts with zeros that are not unreduced, but the carry of the loop is unreduced."
 def accumulate(loss, params, batches):
-    def cast_loss(params, batch):
-        return loss(jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params), batch)
-
-    def step(total, batch):
-        return jax.tree.map(jnp.add, total, jax.grad(cast_loss)(params, batch)), None
-
-    total, _ = jax.lax.scan(step, jax.tree.map(jnp.zeros_like, params), batches)
-    return jax.tree.map(lambda leaf: leaf / len(batches), total)
-
-
-# %% wrong="explicit-accumulate" because="Starts with replicated zeros, but the carry of the loop is unreduced."
-def accumulate(loss, params, batches):
-    cast = lambda spec, tree: jax.tree.map(lambda leaf: jax.reshard(leaf, spec), tree)
-    reduced = cast(P(reduced={"data"}), params)
-
-    def step(total, batch):
-        return jax.tree.map(jnp.add, total, jax.grad(loss)(reduced, batch)), None
-
-    total, _ = jax.lax.scan(step, jax.tree.map(jnp.zeros_like, params), batches)
-    return jax.tree.map(lambda leaf: leaf / len(batches), cast(P(), total))
-
-
-# %% wrong="explicit-accumulate" because="Returns the sum of the gradients, not their mean over the steps."
-def accumulate(loss, params, batches):
-    cast = lambda spec, tree: jax.tree.map(lambda leaf: jax.reshard(leaf, spec), tree)
-    reduced = cast(P(reduced={"data"}), params)
-    zeros = cast(P(unreduced={"data"}), jax.tree.map(jnp.zeros_like, params))
-
-    def step(total, batch):
-        return jax.tree.map(jnp.add, total, jax.grad(loss)(reduced, batch)), None
-
+    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    step = lambda total, batch: (jax.tree.map(jnp.add, total, jax.grad(loss)(whole, batch)), None)
     total, _ = jax.lax.scan(step, zeros, batches)
-    return cast(P(), total)
-
-
-# %% wrong="explicit-accumulate" because="Returns unreduced sums, without the reduction over the devices."
-def accumulate(loss, params, batches):
-    cast = lambda spec, tree: jax.tree.map(lambda leaf: jax.reshard(leaf, spec), tree)
-    reduced = cast(P(reduced={"data"}), params)
-    zeros = cast(P(unreduced={"data"}), jax.tree.map(jnp.zeros_like, params))
-
-    def step(total, batch):
-        return jax.tree.map(jnp.add, total, jax.grad(loss)(reduced, batch)), None
-
-    total, _ = jax.lax.scan(step, zeros, batches)
-    return total
-
-
-# %% wrong="explicit-accumulate" because="Divides the unreduced sums by a number, for which JAX 0.10.2 has no rule. Reduce them first."
-def accumulate(loss, params, batches):
-    cast = lambda spec, tree: jax.tree.map(lambda leaf: jax.reshard(leaf, spec), tree)
-    reduced = cast(P(reduced={"data"}), params)
-    zeros = cast(P(unreduced={"data"}), jax.tree.map(jnp.zeros_like, params))
-
-    def step(total, batch):
-        return jax.tree.map(jnp.add, total, jax.grad(loss)(reduced, batch)), None
-
-    total, _ = jax.lax.scan(step, zeros, batches)
-    return cast(P(), jax.tree.map(lambda leaf: leaf / len(batches), total))
-
-
-# %% wrong="explicit-accumulate" because="Returns the gradient of the last micro-batch, because the body does not add to the carry."
-def accumulate(loss, params, batches):
-    cast = lambda spec, tree: jax.tree.map(lambda leaf: jax.reshard(leaf, spec), tree)
-    reduced = cast(P(reduced={"data"}), params)
-    zeros = cast(P(unreduced={"data"}), jax.tree.map(jnp.zeros_like, params))
-    total, _ = jax.lax.scan(lambda total, batch: (jax.grad(loss)(reduced, batch), None), zeros, batches)
-    return cast(P(), total)
-
-
-# %% wrong="explicit-accumulate" because="Reduces the gradients over the devices but divides by the number of devices too, although the loss is already a mean."
-def accumulate(loss, params, batches):
-    cast = lambda spec, tree: jax.tree.map(lambda leaf: jax.reshard(leaf, spec), tree)
-    reduced = cast(P(reduced={"data"}), params)
-    zeros = cast(P(unreduced={"data"}), jax.tree.map(jnp.zeros_like, params))
-
-    def step(total, batch):
-        return jax.tree.map(jnp.add, total, jax.grad(loss)(reduced, batch)), None
-
-    total, _ = jax.lax.scan(step, zeros, batches)
-    return jax.tree.map(lambda leaf: leaf / len(batches) / jax.sharding.get_abstract_mesh().size, cast(P(), total))
-
-
-# %% wrong="explicit-accumulate" because="Reduces the gradients in each iteration, and not the sum after the loop."
-def accumulate(loss, params, batches):
-    weights = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
-
-    def step(total, batch):
-        gradients = jax.tree.map(lambda leaf: jax.reshard(leaf, P()), jax.grad(loss)(weights, batch))
-        return jax.tree.map(jnp.add, total, gradients), None
-
-    total, _ = jax.lax.scan(step, jax.tree.map(jnp.zeros_like, params), batches)
-    return jax.tree.map(lambda leaf: leaf / len(batches), total)
-
-
-# %% wrong="explicit-accumulate" because="Starts with replicated zeros, but the carry of the loop is unreduced."
-def accumulate(loss, params, batches):
-    weights = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
-    start = jax.tree.map(jnp.zeros_like, params)
-
-    def step(total, batch):
-        return jax.tree.map(jnp.add, total, jax.grad(loss)(weights, batch)), None
-
-    total, _ = jax.lax.scan(step, start, batches)
-    return jax.tree.map(lambda leaf: jax.reshard(leaf, P()) / len(batches), total)
-
-
-# %% wrong="explicit-accumulate" because="Declares the parameters unreduced, as if they were partial sums, but they should be reduced."
-def accumulate(loss, params, batches):
-    weights = jax.tree.map(lambda leaf: jax.reshard(leaf, P(unreduced={"data"})), params)
-    start = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
-
-    def step(total, batch):
-        return jax.tree.map(jnp.add, total, jax.grad(loss)(weights, batch)), None
-
-    total, _ = jax.lax.scan(step, start, batches)
-    return jax.tree.map(lambda leaf: jax.reshard(leaf, P()) / len(batches), total)
+    mean = lambda leaf, total: jax.reshard(total, jax.typeof(leaf).sharding.spec) / len(batches)
+    return jax.tree.map(mean, params, total)
 
 
 # %% wrong="explicit-accumulate" because="Starts with unreduced zeros but takes the gradient with respect to replicated parameters, which is reduced at once."
 def accumulate(loss, params, batches):
-    start = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
+    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P()), params)
+    zeros = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
+    step = lambda total, batch: (jax.tree.map(jnp.add, total, jax.grad(loss)(whole, batch)), None)
+    total, _ = jax.lax.scan(step, zeros, batches)
+    mean = lambda leaf, total: jax.reshard(total, jax.typeof(leaf).sharding.spec) / len(batches)
+    return jax.tree.map(mean, params, total)
 
-    def step(total, batch):
-        return jax.tree.map(jnp.add, total, jax.grad(loss)(params, batch)), None
 
-    total, _ = jax.lax.scan(step, start, batches)
+# %% wrong="explicit-accumulate" because="Declares the parameters unreduced, as if they were partial sums, but they should be reduced."
+def accumulate(loss, params, batches):
+    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(unreduced={"data"})), params)
+    zeros = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
+    step = lambda total, batch: (jax.tree.map(jnp.add, total, jax.grad(loss)(whole, batch)), None)
+    total, _ = jax.lax.scan(step, zeros, batches)
+    mean = lambda leaf, total: jax.reshard(total, jax.typeof(leaf).sharding.spec) / len(batches)
+    return jax.tree.map(mean, params, total)
+
+
+# %% wrong="explicit-accumulate" because="Returns the sum of the gradients, not their mean over the steps."
+def accumulate(loss, params, batches):
+    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+    zeros = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
+    step = lambda total, batch: (jax.tree.map(jnp.add, total, jax.grad(loss)(whole, batch)), None)
+    total, _ = jax.lax.scan(step, zeros, batches)
+    mean = lambda leaf, total: jax.reshard(total, jax.typeof(leaf).sharding.spec)
+    return jax.tree.map(mean, params, total)
+
+
+# %% wrong="explicit-accumulate" because="Returns unreduced sums, without the reduction over the devices."
+def accumulate(loss, params, batches):
+    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+    zeros = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
+    step = lambda total, batch: (jax.tree.map(jnp.add, total, jax.grad(loss)(whole, batch)), None)
+    total, _ = jax.lax.scan(step, zeros, batches)
+    return total
+
+
+# %% wrong="explicit-accumulate" because="Returns replicated gradients, but each device should store only its shard of them."
+def accumulate(loss, params, batches):
+    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+    zeros = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
+    step = lambda total, batch: (jax.tree.map(jnp.add, total, jax.grad(loss)(whole, batch)), None)
+    total, _ = jax.lax.scan(step, zeros, batches)
     return jax.tree.map(lambda leaf: jax.reshard(leaf, P()) / len(batches), total)
 
 
-# %% wrong="explicit-accumulate" because="Uses a Python loop. JAX unrolls it, so the program contains one copy of the step for each micro-batch."
+# %% wrong="explicit-accumulate" because="Partitions every gradient along its first axis, but each has the type of its own parameter."
 def accumulate(loss, params, batches):
-    weights = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
-    total = jax.grad(loss)(weights, batches[0])
-    for batch in batches[1:]:
-        total = jax.tree.map(jnp.add, total, jax.grad(loss)(weights, batch))
-    return jax.tree.map(lambda leaf: jax.reshard(leaf, P()) / len(batches), total)
+    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+    zeros = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
+    step = lambda total, batch: (jax.tree.map(jnp.add, total, jax.grad(loss)(whole, batch)), None)
+    total, _ = jax.lax.scan(step, zeros, batches)
+    return jax.tree.map(lambda leaf: jax.reshard(leaf, P("data")) / len(batches), total)
 
 
-# %% wrong="explicit-accumulate" because="Computes all steps at the same time with `vmap`, which needs the memory of all micro-batches at once."
+# %% wrong="explicit-accumulate" because="Divides the unreduced sums by a number, for which JAX 0.10.2 has no rule. Reduce them first."
 def accumulate(loss, params, batches):
-    losses = lambda params: jax.vmap(lambda batch: loss(params, batch))(batches)
-    return jax.grad(lambda params: jnp.mean(losses(params)))(params)
+    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+    zeros = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
+    step = lambda total, batch: (jax.tree.map(jnp.add, total, jax.grad(loss)(whole, batch)), None)
+    total, _ = jax.lax.scan(step, zeros, batches)
+    mean = lambda leaf, total: jax.reshard(total / len(batches), jax.typeof(leaf).sharding.spec)
+    return jax.tree.map(mean, params, total)
 
 
 # %% wrong="explicit-accumulate" because="Returns the gradient of the last micro-batch, because the body does not add to the carry."
 def accumulate(loss, params, batches):
-    weights = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
-    start = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
-
-    def step(total, batch):
-        return jax.grad(loss)(weights, batch), None
-
-    total, _ = jax.lax.scan(step, start, batches)
-    return jax.tree.map(lambda leaf: jax.reshard(leaf, P()) / len(batches), total)
+    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+    zeros = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
+    total, _ = jax.lax.scan(lambda total, batch: (jax.grad(loss)(whole, batch), None), zeros, batches)
+    mean = lambda leaf, total: jax.reshard(total, jax.typeof(leaf).sharding.spec) / len(batches)
+    return jax.tree.map(mean, params, total)
 
 
-# %% wrong="explicit-accumulate" because="Reduces the gradients of all steps and adds them afterwards. Add the unreduced gradients first."
+# %% wrong="explicit-accumulate" because="Uses a Python loop. JAX unrolls it, so the program contains one copy of the step for each micro-batch."
 def accumulate(loss, params, batches):
-    weights = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
-    _, each = jax.lax.scan(lambda _, batch: (None, jax.grad(loss)(weights, batch)), None, batches)
-    return jax.tree.map(lambda leaf: jax.reshard(leaf, P()).mean(0), each)
+    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+    total = jax.grad(loss)(whole, batches[0])
+    for batch in batches[1:]:
+        total = jax.tree.map(jnp.add, total, jax.grad(loss)(whole, batch))
+    mean = lambda leaf, total: jax.reshard(total, jax.typeof(leaf).sharding.spec) / len(batches)
+    return jax.tree.map(mean, params, total)
 
 
-# %% right="explicit-accumulate"
+# %% wrong="explicit-accumulate" because="Computes all steps at the same time with `vmap`, which needs the memory of all micro-batches at once."
 def accumulate(loss, params, batches):
-    weights = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
-    start = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
+    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P()), params)
+    losses = lambda params: jax.vmap(lambda batch: loss(params, batch))(batches)
+    total = jax.grad(lambda whole: jnp.mean(losses(whole)))(whole)
+    return jax.tree.map(lambda leaf, total: jax.reshard(total, jax.typeof(leaf).sharding.spec), params, total)
 
-    def step(total, batch):
-        return jax.tree.map(jnp.add, total, jax.grad(loss)(weights, batch)), None
 
-    total, _ = jax.lax.scan(step, start, batches)
-    return jax.tree.map(lambda leaf: jax.reshard(leaf, P()) / len(batches), total)
+# %% wrong="explicit-accumulate" because="Takes the gradient of the mean micro-batch, but the mean of the gradients differs from the gradient for the mean."
+def accumulate(loss, params, batches):
+    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+    total = jax.grad(loss)(whole, batches.mean(0))
+    return jax.tree.map(lambda leaf, total: jax.reshard(total, jax.typeof(leaf).sharding.spec), params, total)
+
+
+# %% wrong="explicit-accumulate" because="Calls the loss without the micro-batch."
+def accumulate(loss, params, batches):
+    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+    zeros = jax.tree.map(lambda leaf: jax.reshard(jnp.zeros_like(leaf), P(unreduced={"data"})), params)
+    step = lambda total, batch: (jax.tree.map(jnp.add, total, jax.grad(loss)(whole)), None)
+    total, _ = jax.lax.scan(step, zeros, batches)
+    mean = lambda leaf, total: jax.reshard(total, jax.typeof(leaf).sharding.spec) / len(batches)
+    return jax.tree.map(mean, params, total)
 
 
 # %% right="explicit-accumulate"
 def accumulate(loss, params, batches):
     count = jax.sharding.get_abstract_mesh().shape["data"]
+    whole = jax.tree.map(lambda leaf: jax.reshard(leaf, P()), params)
     parts = batches.reshape(len(batches), count, -1, batches.shape[2])
     gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0))
     zeros = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), out_sharding=P("data")), params)
-    add = lambda total, part: (jax.tree.map(jnp.add, total, gradients(params, part)), None)
+    add = lambda total, part: (jax.tree.map(jnp.add, total, gradients(whole, part)), None)
     total, _ = jax.lax.scan(add, zeros, parts)
-    return jax.tree.map(lambda leaf: leaf.mean(0) / len(batches), total)
+    mean = lambda leaf, total: jax.reshard(total.mean(0), jax.typeof(leaf).sharding.spec) / len(batches)
+    return jax.tree.map(mean, params, total)
 
 
 # %% right="explicit-accumulate"
@@ -1854,6 +1786,20 @@ def accumulate(loss, params, batches):
         return jnp.mean(jax.lax.map(lambda batch: loss(reduced, batch), batches))
 
     return jax.grad(mean_loss)(params)
+
+
+# %% right="explicit-accumulate"
+def accumulate(loss, params, batches):
+    weights = {name: jax.reshard(leaf, P(reduced={"data"})) for name, leaf in params.items()}
+    zeros = {name: jnp.zeros(leaf.shape, out_sharding=P(unreduced={"data"})) for name, leaf in params.items()}
+
+    def step(total, batch):
+        gradients = jax.grad(loss)(weights, batch)
+        return {name: total[name] + gradients[name] for name in total}, None
+
+    total, _ = jax.lax.scan(step, zeros, batches)
+    specs = {name: jax.typeof(leaf).sharding.spec for name, leaf in params.items()}
+    return {name: jax.reshard(total[name], specs[name]) / len(batches) for name in total}
 
 
 # %% [markdown] task="explicit-pagerank" stars=3 minutes=30 skills="explicit-resolve-ambiguity,explicit-typeof-quiz,08_control_flow"
@@ -1977,8 +1923,7 @@ require(
 
 # %% wrong="explicit-pagerank" because="Leaves the product ambiguous. Both the ranks and the table are partitioned along the summed axis."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
     step = lambda ranks, _: ((1 - damping) / n + damping * (ranks @ shares), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
@@ -1986,35 +1931,15 @@ def pagerank(links, steps, damping):
 
 # %% wrong="explicit-pagerank" because="Starts with replicated ranks, but after a step they are partitioned, so the carry changes its type."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
     step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n), None, length=steps)[0]
 
 
-# %% wrong="explicit-pagerank" because="Gathers the table on every device, which is too large for one."
-def pagerank(links, steps, damping):
-    n, links = len(links), jax.reshard(links, P())
-    count = links.sum(axis=1, keepdims=True)
-    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
-    step = lambda ranks, _: ((1 - damping) / n + damping * (ranks @ shares), None)
-    return jax.reshard(jax.lax.scan(step, jnp.full(n, 1 / n), None, length=steps)[0], P("data"))
-
-
-# %% wrong="explicit-pagerank" because="Returns replicated ranks, but each device should store those of its own pages."
-def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
-    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
-    step = lambda ranks, _: ((1 - damping) / n + damping * (ranks @ shares), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n), None, length=steps)[0]
-
-
 # %% wrong="explicit-pagerank" because="Multiplies in the wrong order. A page then receives from the pages to which it links."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
     step = lambda ranks, _: ((1 - damping) / n + damping * (shares @ ranks), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
@@ -2046,58 +1971,33 @@ def pagerank(links, steps, damping):
 
 # %% wrong="explicit-pagerank" because="Exchanges the roles of c and 1 - c."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
     step = lambda ranks, _: (damping / n + (1 - damping) * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
-# %% wrong="explicit-pagerank" because="Transposes the table to the other partitioning first, which moves all of it between the devices."
-def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
-    shares = jax.reshard(jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n), P(None, "data"))
-    step = lambda ranks, _: ((1 - damping) / n + damping * (jax.reshard(ranks, P()) @ shares), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
-
-
 # %% wrong="explicit-pagerank" because="Divides the rank of a page without links by n - 1, but it is divided among all n pages."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / (n - 1))
-
-    def step(ranks, _):
-        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
-        return (1 - damping) / n + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Adds 1 - c to each rank instead of (1 - c)/n."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
-
-    def step(ranks, _):
-        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
-        return (1 - damping) + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Computes one step too many."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
-
-    def step(ranks, _):
-        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
-        return (1 - damping) / n + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps + 1)[0]
 
 
@@ -2106,11 +2006,7 @@ def pagerank(links, steps, damping):
     n = len(links)
     count = links.sum(axis=0, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
-
-    def step(ranks, _):
-        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
-        return (1 - damping) / n + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
@@ -2129,28 +2025,18 @@ def pagerank(links, steps, damping):
 
 # %% wrong="explicit-pagerank" because="Transposes the table to the other partitioning first, which moves all of it between the devices."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
     shares = jax.reshard(shares, P(None, "data"))
-
-    def step(ranks, _):
-        received = jax.reshard(ranks, P()) @ shares
-        return (1 - damping) / n + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) / n + damping * jax.reshard(ranks, P()) @ shares, None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Returns replicated ranks, but each device should store those of its own pages."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
-
-    def step(ranks, _):
-        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
-        return (1 - damping) / n + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     first = jnp.full(n, 1 / n, out_sharding=P("data"))
     return jax.reshard(jax.lax.scan(step, first, None, length=steps)[0], P())
 
@@ -2160,39 +2046,49 @@ def pagerank(links, steps, damping):
     n = len(links)
     count = links.sum(axis=1, keepdim=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
-
-    def step(ranks, _):
-        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
-        return (1 - damping) / n + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="A page without links keeps its own rank here, but it should divide it among all pages."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     own = jnp.arange(n, out_sharding=P("data"))[:, None] == jnp.arange(n)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), own)
-
-    def step(ranks, _):
-        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
-        return (1 - damping) / n + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Passes `out_sharding` to `eye`, which has no such argument."
 def pagerank(links, steps, damping):
-    n = len(links)
-    count = links.sum(axis=1, keepdims=True)
+    n, count = len(links), links.sum(axis=1, keepdims=True)
     shares = jnp.where(count > 0, links / jnp.maximum(count, 1), jnp.eye(n, out_sharding=P("data", None)))
-
-    def step(ranks, _):
-        received = jnp.matmul(ranks, shares, out_sharding=P("data"))
-        return (1 - damping) / n + damping * received, None
-
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+
+
+# %% wrong="explicit-pagerank" because="Starts with ranks of 1 instead of 1/n."
+def pagerank(links, steps, damping):
+    n, count = len(links), links.sum(axis=1, keepdims=True)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
+    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data")), None)
+    return jax.lax.scan(step, jnp.ones(n, out_sharding=P("data")), None, length=steps)[0]
+
+
+# %% wrong="explicit-pagerank" because="Returns only the new carry from the body, but the body of `scan` returns a pair."
+def pagerank(links, steps, damping):
+    n, count = len(links), links.sum(axis=1, keepdims=True)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
+    step = lambda ranks, _: (1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data"))
+    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+
+
+# %% wrong="explicit-pagerank" because="Starts with replicated ranks, but after a step they are partitioned, so the carry changes its type."
+def pagerank(links, steps, damping):
+    n, count = len(links), links.sum(axis=1, keepdims=True)
+    shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
+    step = lambda _, ranks: (1 - damping) / n + damping * jnp.matmul(ranks, shares, out_sharding=P("data"))
+    return jax.lax.fori_loop(0, steps, step, jnp.ones(n) / n)
 
 
 # %% equivalent="explicit-pagerank" because="The condition is 0 or 1 and both branches are finite, so the product selects as `where` does."

@@ -6,7 +6,8 @@
 in an environment with the course's own versions of jax. Values come from simulated CPU devices, facts (collectives,
 bytes, loops) from the program compiled for eight TPU v5e cores or eight H100s. It prints each answer with the checks
 that it does not pass; `<` marks a right answer that fails and a wrong one that passes. What is about collectives in the
-texts of the references, and of some larger programs, goes to tests/hlo/<platform>/.
+texts of the references, and of some larger programs, goes to tests/hlo/<platform>/, and what lesson 15 is about, memory
+and dtypes, to memory.json there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import math
 import os
 import re
@@ -211,6 +213,42 @@ def blocks() -> None:
             keep(f"block-{mode}", traced.lower(lowering_platforms=(PLATFORM,)).compile().as_text() or "")
 
 
+def memory() -> None:
+    """Lesson 15: the temporary bytes of the gradient of its network on one device, and the types of its products.
+
+    With so many rows that the residuals do not fit into the vector memory of a TPU, which is not counted.
+    """
+    text = (ROOT / "notebooks" / "15_memory_and_precision.py").read_text()
+    cells = text[text.index("def layer(params") : text.index("# %%\nparams, x =")]
+    lesson: dict[str, Any] = {"jax": jax, "jnp": jnp}
+    exec(compile(cells, "<lesson>", "exec", dont_inherit=True), lesson)
+    loss, layer, policies = lesson["network_loss"], lesson["layer"], jax.checkpoint_policies
+    remat = lambda **options: jax.grad(lambda params, x: loss(params, x, jax.checkpoint(layer, **options)))
+    scaled = lambda params, x: loss(*jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), (params, x)))
+    on_one = jax.sharding.SingleDeviceSharding(FAR[0])
+    facts, result = {}, r"\[[\d,]*\]\S* (?:dot|convolution|custom-call)\("
+    for name, function in {
+        "loss": loss,
+        "gradient": jax.grad(loss),
+        "whole loss checkpointed": jax.grad(jax.checkpoint(loss)),
+        "each layer checkpointed": remat(),
+        "products stored": remat(policy=policies.dots_saveable),
+        "gradient in bfloat16": jax.grad(scaled),
+    }.items():
+        with elsewhere():
+            shapes = jax.eval_shape(lambda: lesson["new_params"](16)), jax.ShapeDtypeStruct((8192, 64), "float32")
+            typed = jax.tree.map(lambda leaf: leaf.update(sharding=on_one), shapes)
+            lowered = jax.jit(function).trace(*typed).lower(lowering_platforms=(PLATFORM,))
+        products = re.findall(r"dot_general.*: \((tensor<[^>]*>), tensor<[^>]*>\)", lowered.as_text())
+        compiled = lowered.compile()
+        facts[name] = {
+            "temp_bytes": compiled.memory_analysis().temp_size_in_bytes,
+            "products": sorted({product.rpartition("x")[2].strip(">") for product in products}),
+            "compiled_in_bfloat16": len(re.findall(rf"\bbf16{result}", compiled.as_text() or "")),
+        }
+    (Path(__file__).parent / PLATFORM / "memory.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
 def keep(name: str, text: str) -> None:
     """What is about collectives: the head, and of the computations that hold or reach one the lines that do."""
     braces = "(?!)"
@@ -244,5 +282,6 @@ if __name__ == "__main__":
     verbs.in_process = verbs._backend = Both()
     larger()
     blocks()
+    memory()
     for lesson in LESSONS:
         judge(Course(ROOT).lesson(lesson), verbs.in_process)
