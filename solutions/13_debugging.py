@@ -1519,10 +1519,13 @@ for dtype in (np.float32, np.float16):
     d, k = (int(size) for size in rng.integers(3, 9, size=2))
     params = {"w": rng.normal(size=(d, k)).astype(dtype), "b": np.zeros(k, dtype)}
     batches = {"x": rng.normal(size=(2, 4, d)).astype(dtype), "y": np.zeros((2, 4), np.int32)}
-    data = jax.tree.map(jnp.asarray, (params, batches))
-    got = ask(lambda params, batches: int(fix_the_seeds(params, batches, 0.5)["bytes"]), *data)
+    # Compiled, as eager loops compile each of their operations for each shape.
+    made = program(lambda params, batches: fix_the_seeds(params, batches, 0.5)["bytes"], params, batches)
     wanted = (d * k + k) * np.dtype(dtype).itemsize
-    require(got == wanted, f"With {np.dtype(dtype).name} parameters, the number of bytes is not right.")
+    require(
+        made.run(params, batches) == wanted,
+        f"With {np.dtype(dtype).name} parameters, the number of bytes is not right.",
+    )
 
 # %% [markdown] why="debug-seeds"
 # None of the five bugs changes a shape, and only one raises an error. `debug_nans` finds the norm, and a gradient that is exactly zero points to a loss that does not use its argument. A test with one bad batch finds the update that is kept. **Next:** Which of these bugs would a test with a decreasing loss have found?
