@@ -735,6 +735,73 @@ def find_nan(f, *args):
             return str(problem).split()[-1]
 
 
+# %% wrong="debug-find" because="Also asks for division checks, so a division by zero is reported without the name of an operation."
+def find_nan(f, *args):
+    error, _ = jax.jit(checkify.checkify(f, errors=checkify.float_checks))(*args)
+    found = re.search(r"primitive: (\w+)", error.get() or "")
+    return found.group(1) if found else None
+
+
+# %% wrong="debug-find" because="Does not expect `None`, which `error.get()` returns if no check failed."
+def find_nan(f, *args):
+    error, _ = jax.jit(checkify.checkify(f, errors=checkify.nan_checks))(*args)
+    return re.search(r"primitive: (\w+)", error.get())[1]
+
+
+# %% wrong="debug-find" because="Returns an empty text instead of `None` if there is no NaN."
+def find_nan(f, *args):
+    error, _ = jax.jit(checkify.checkify(f, errors=checkify.nan_checks))(*args)
+    message = error.get() or ""
+    found = re.search(r"primitive: (\w+)", message)
+    return found[1] if found else ""
+
+
+# %% wrong="debug-find" because="Calls `f` and gives its result to `checkify`, which transforms a function."
+def find_nan(f, *args):
+    error, _ = jax.jit(checkify.checkify(f(*args), errors=checkify.nan_checks))()
+    message = error.get()
+    return None if message is None else re.search(r"primitive: (\w+)", message)[1]
+
+
+# %% wrong="debug-find" because="Does not unpack the pair of error value and result that the transformed function returns."
+def find_nan(f, *args):
+    error = jax.jit(checkify.checkify(f, errors=checkify.nan_checks))(*args)
+    message = error.get()
+    return None if message is None else re.search(r"primitive: (\w+)", message)[1]
+
+
+# %% wrong="debug-find" because="Catches `jax.errors.JaxRuntimeError`, but `error.throw()` raises `checkify.JaxRuntimeError`, which is another class."
+def find_nan(f, *args):
+    error, _ = checkify.checkify(f, errors=checkify.nan_checks)(*args)
+    try:
+        error.throw()
+    except jax.errors.JaxRuntimeError as problem:
+        return re.search(r"primitive: (\w+)", str(problem))[1]
+    return None
+
+
+# %% wrong="debug-find" because="Returns the whole message instead of the name."
+def find_nan(f, *args):
+    with jax.debug_nans(True), jax.disable_jit():
+        try:
+            f(*args)
+        except FloatingPointError as problem:
+            return str(problem)
+    return None
+
+
+# %% wrong="debug-find" because="Looks at the result first, but a `where` may have masked the NaN."
+def find_nan(f, *args):
+    result = f(*args)
+    if not any(bool(jnp.isnan(leaf).any()) for leaf in jax.tree.leaves(result)):
+        return None
+    with jax.debug_nans(True), jax.disable_jit():
+        try:
+            f(*args)
+        except FloatingPointError as problem:
+            return str(problem).split()[-1]
+
+
 # %% right="debug-find"
 def find_nan(f, *args):
     with jax.debug_nans(True), jax.disable_jit():
@@ -1203,7 +1270,7 @@ def guarded_step(step):
     return guarded
 
 
-# %% wrong="debug-guard" because="Uses the automatic checks, which do not include the step's own checks."
+# %% wrong="debug-guard" because="Leaves out the step's own checks, which are not among the automatic checks."
 def guarded_step(step):
     checked = jax.jit(checkify.checkify(step, errors=checkify.automatic_checks))
 
@@ -1313,6 +1380,174 @@ def guarded_step(step):
         if message is None:
             last[:] = [new]
         return (last[0] if last else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Leaves out the step's own checks, which are not among the automatic checks."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.nan_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Leaves out one of the four sets of checks, so a division by zero is not reported."
+def guarded_step(step):
+    checked = jax.jit(
+        checkify.checkify(step, errors=checkify.user_checks | checkify.nan_checks | checkify.index_checks)
+    )
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Leaves out one of the four sets of checks, so a division by zero is not reported."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.user_checks | checkify.nan_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Returns a fixed text, so the message of the failed check is lost."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        if error.get() is None:
+            return new, None
+        return params, "the step failed"
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Returns the error value instead of its message."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        if error.get() is None:
+            return new, None
+        return params, error
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Tests the error value itself, which is always true. `error.get()` is `None` if no check failed."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        if error:
+            return params, error.get()
+        return new, None
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Reads the error inside the compiled function, where it is a tracer. Read it after the call."
+def guarded_step(step):
+    checked = checkify.checkify(step, errors=checkify.all_checks)
+
+    @jax.jit
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Donates the parameters, but they are returned if the step fails."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks), donate_argnums=0)
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Catches `jax.errors.JaxRuntimeError`, but `error.throw()` raises `checkify.JaxRuntimeError`, which is another class."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        try:
+            error.throw()
+        except jax.errors.JaxRuntimeError as problem:
+            return params, str(problem)
+        return new, None
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Compiles the step without `checkify`, so JAX rejects a `checkify.check` in it."
+def guarded_step(step):
+    compiled = jax.jit(step)
+
+    def guarded(params, batch):
+        try:
+            with jax.debug_nans(True):
+                return compiled(params, batch), None
+        except FloatingPointError as problem:
+            return params, str(problem)
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Compiles the step without `checkify`, so JAX rejects a `checkify.check` in it."
+def guarded_step(step):
+    compiled = jax.jit(step)
+
+    def guarded(params, batch):
+        new = compiled(params, batch)
+        if all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(new)):
+            return new, None
+        return params, "not finite"
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Returns an empty message instead of `None` if nothing failed."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get() or ""
+        return (params if message else new), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Returns the message first and the parameters second."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return message, (new if message is None else params)
 
     return guarded
 
