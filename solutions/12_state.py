@@ -130,9 +130,10 @@ def probe_eager(state, x):
 rng = inputs.rng()
 state = {"calls": np.int32(2), "total": np.float32(rng.integers(3, 50))}
 x = rng.integers(1, 9, size=3).astype(np.float16)
-made = program(lambda state, xs: jax.lax.scan(meter, state, xs), state, np.stack([x, x]))
 total = state["total"] + x.sum(dtype=np.float32)
 wanted = {"calls": np.int32(3), "total": np.float32(total)}, np.float32(total / 3)
+compare(program(meter, state, x).run(state, x), wanted, label="the result (state, mean) for a float16 batch")
+made = program(lambda state, xs: jax.lax.scan(meter, state, xs), state, np.stack([x, x]))
 twice = total + x.sum(dtype=np.float32)
 means = np.array([total / 3, twice / 4], np.float32)
 final = {"calls": np.int32(4), "total": np.float32(twice)}

@@ -2,10 +2,11 @@
 # # 13 · Exercises: debugging
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# All exercises need only the core of the lesson.
+# All exercises but `make_simulation` need only the core of the lesson.
 
 # %% setup
 import contextlib
+import functools
 import io
 import re
 
@@ -756,13 +757,6 @@ def find_nan(f, *args):
     return found[1] if found else ""
 
 
-# %% wrong="debug-find" because="Calls `f` and gives its result to `checkify`, which transforms a function."
-def find_nan(f, *args):
-    error, _ = jax.jit(checkify.checkify(f(*args), errors=checkify.nan_checks))()
-    message = error.get()
-    return None if message is None else re.search(r"primitive: (\w+)", message)[1]
-
-
 # %% wrong="debug-find" because="Does not unpack the pair of error value and result that the transformed function returns."
 def find_nan(f, *args):
     error = jax.jit(checkify.checkify(f, errors=checkify.nan_checks))(*args)
@@ -1203,12 +1197,15 @@ for (when, batch), answer in zip(cases.items(), answers, strict=True):
 
 
 def probe_sizes(params, batches):
-    guarded = guarded_step(lambda params, batch: params - jnp.log(batch).sum())
-    return [guarded(params, batch) for batch in batches]
+    guarded, answers = guarded_step(lambda params, batch: params - jnp.log(batch).sum()), []
+    with contextlib.suppress(TypeError):
+        answers += (guarded(params, batch) for batch in batches)
+    return answers
 
 
 batches = [rng.uniform(1, 2, size=size).astype(np.float32) for size in (3, 5, 3)]
 answers = ask(probe_sizes, jnp.float32(1), [jnp.asarray(batch) for batch in batches])
+require(len(answers) == 3, "After a batch of one shape, a batch of another shape raises a TypeError.")
 for batch, answer in zip(batches, answers, strict=True):
     with case("when the batches have several shapes"):
         compare(answer, (np.float32(1 - np.log(batch).sum()), None), label="(params, message)")
@@ -1583,7 +1580,276 @@ def guarded_step(step):
     return guarded
 
 
-# %% [markdown] task="debug-seeds" stars=3 minutes=35 skills="13_debugging,03_jit,04_grad,08_control_flow,09_training,debug-find"
+# %% [markdown] task="debug-slow-start" stars=2 minutes=15 skills="13_debugging,03_jit,08_control_flow,debug-guard"
+# ## A slow start
+# *Needs: Deeper: a field guide to slow tracing and compilation.*
+#
+# **Goal.** This simulation compiles in each call, and the more steps it has, the longer it takes. Read the causes from the log, and write it so that it compiles once for all rates and numbers of steps.
+#
+# ```python
+# def simulation_as_found(step, x, rate, steps):
+#     @jax.jit
+#     def run(x):
+#         for i in range(steps):
+#             x = step(x, rate)
+#         return x
+#
+#     return run(x)
+# ```
+#
+# **Signature.** `make_simulation(step)`. `step(x, rate)` takes a float array of any shape and a float, and returns an array of the shape and dtype of `x`. `make_simulation` returns a function `simulate(x, rate, steps)`, which applies `step` to `x` `steps` times and returns the result. `rate` is a Python float, and `steps` is a Python int from 0.
+#
+# **Example.** With `step = lambda x, rate: rate * x`, `make_simulation(step)(jnp.ones(2), 3.0, 2)` is `[9, 9]`.
+#
+# **Judged.** Values. With arrays of one shape and dtype, only the first call of `simulate` traces `step`, and all later calls use the same compiled program, also with other rates and numbers of steps. This program has one loop, and its size does not depend on `steps`. **Not judged.** Seconds, how often the first call traces `step`, and gradients of `simulate`.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Call the function twice inside `with jax.explain_cache_misses(True):`. What does the log name as the difference? And how many operations does `jax.make_jaxpr` show for 5 and for 50 steps?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Look for a function object that is new in each call, for a number that is a constant of the program, and for a loop that Python writes out. The values of *arguments* are not part of the cache key.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Compile one function of `x`, `rate` and `steps` in `make_simulation`, outside `simulate`, or let it be `simulate`. `jax.lax.fori_loop(0, steps, body, x)` accepts a traced number of iterations.
+#
+# </details>
+
+
+# %% answer="debug-slow-start"
+def make_simulation(step):
+    """simulate(x, rate, steps): x after `steps` times step(x, rate), by one program for all rates and numbers of steps."""
+
+    ### BEGIN SOLUTION
+    @jax.jit
+    def simulate(x, rate, steps):
+        return jax.lax.fori_loop(0, steps, lambda _, x: step(x, rate), x)
+
+    return simulate
+    ### END SOLUTION
+
+
+# %% check="debug-slow-start" name="example" points=1
+"""The example: two steps that multiply by 3."""
+
+
+def probe_example(x):
+    return make_simulation(lambda x, rate: rate * x)(x, 3.0, 2)
+
+
+compare(ask(probe_example, jnp.ones(2)), np.array([9, 9], np.float32), label="the result")
+
+# %% hidden="debug-slow-start" name="values" points=1
+"""Right for other steps, shapes, rates and numbers of steps."""
+
+
+def probe_values(xs, rates, numbers):
+    simulate = make_simulation(lambda x, rate: x + rate * (jnp.roll(x, 1, axis=0) - x))
+    return [[simulate(x, rate, steps) for rate, steps in zip(rates, numbers, strict=True)] for x in xs]
+
+
+rng = inputs.rng()
+xs = [rng.normal(size=size).astype(np.float32) for size in ((5,), (3, 2))]
+rates, numbers = [float(rate) for rate in rng.uniform(0.1, 0.9, size=4)], [4, 1, 0, int(rng.integers(5, 9))]
+answers = ask(probe_values, [jnp.asarray(x) for x in xs], rates, numbers)
+for x, results in zip(xs, answers, strict=True):
+    for rate, steps, got in zip(rates, numbers, results, strict=True):
+        wanted = x.copy()
+        for _ in range(steps):
+            wanted = wanted + np.float32(rate) * (np.roll(wanted, 1, axis=0) - wanted)
+        when = "without a step" if steps == 0 else "with one step" if steps == 1 else "with several steps"
+        with case(when):
+            compare(got, wanted, label="the result")
+
+# %% hidden="debug-slow-start" name="program" points=2
+"""The program has one loop, its size does not depend on the number of steps, and it is right."""
+
+
+def probe_program(x, rate, steps):
+    return make_simulation(lambda x, rate: jnp.sin(rate * x))(x, rate, steps)
+
+
+rng = inputs.rng()
+x, rate, made = rng.uniform(1, 2, size=4).astype(np.float32), float(rng.uniform(0.5, 0.9)), {}
+for steps in (3, 11):
+    made[steps] = program(probe_program, x, rate, steps)
+    wanted = x
+    for _ in range(steps):
+        wanted = np.sin(np.float32(rate) * wanted)
+    compare(made[steps].run(x, rate, steps), wanted, label=f"the result of {steps} steps")
+require(
+    made[11].operations == made[3].operations,
+    f"The program of 3 steps has {made[3].operations} operations, and that of 11 steps {made[11].operations}: a Python "
+    "loop was unrolled. Use a loop of `jax.lax`.",
+)
+require(made[11].loops == 1, f"The program has {made[11].loops} loops; expected one over the steps.")
+
+# %% hidden="debug-slow-start" name="compiled" points=2 observed=true
+"""Calls with arrays of one shape trace the step in the first call only."""
+
+
+def probe_traces(xs, calls):
+    step = counted(lambda x, rate: x - rate * jnp.tanh(x))
+    simulate, results, traces = make_simulation(step), [], []
+    for x, (rate, steps) in zip(xs, calls, strict=True):
+        results.append(simulate(x, rate, steps))
+        traces.append(step.calls)
+    return results, traces
+
+
+rng = inputs.rng()
+first, second = rng.normal(size=(2, 3)).astype(np.float32)
+one, other = (float(rate) for rate in (rng.uniform(0.1, 0.4), rng.uniform(0.6, 0.9)))
+calls = {
+    "first": (first, one, 4),
+    "the same arguments": (first, one, 4),
+    "another array": (second, one, 4),
+    "another number of steps": (first, one, 6),
+    "another rate": (first, other, 4),
+}
+found, traces = ask(
+    probe_traces, [jnp.asarray(x) for x, _, _ in calls.values()], [(rate, steps) for _, rate, steps in calls.values()]
+)
+require(traces[0] > 0, "The first call does not call `step`.")
+for what, before, after in zip(list(calls)[1:], traces, traces[1:], strict=False):
+    require(after == before, f"A call with {what} traces `step` again. One program should serve all calls.")
+for (what, (x, rate, steps)), got in zip(calls.items(), found, strict=True):
+    wanted = x
+    for _ in range(steps):
+        wanted = wanted - np.float32(rate) * np.tanh(wanted)
+    compare(got, wanted, label="the first result" if what == "first" else f"the result for {what}")
+
+# %% [markdown] why="debug-slow-start"
+# The cache key of `jit` contains the function object, the static arguments, and the shapes and dtypes of the others. Here none of them changes. A loop with a traced bound becomes a `while` in the program, which contains the step once. The price is that `jax.grad` rejects such a loop. **Next:** How would you simulate 1 to 1,000 steps with a `scan`, which has a gradient, and few compilations?
+
+
+# %% wrong="debug-slow-start" because="Creates the compiled function in each call, and the function object is part of the cache key."
+def make_simulation(step):
+    def simulate(x, rate, steps):
+        @jax.jit
+        def run(x, rate, steps):
+            return jax.lax.fori_loop(0, steps, lambda _, x: step(x, rate), x)
+
+        return run(x, rate, steps)
+
+    return simulate
+
+
+# %% wrong="debug-slow-start" because="Makes the number of steps static, so each number has a program of its own."
+def make_simulation(step):
+    def simulate(x, rate, steps):
+        return jax.lax.scan(lambda x, _: (step(x, rate), None), x, length=steps)[0]
+
+    return jax.jit(simulate, static_argnums=2)
+
+
+# %% wrong="debug-slow-start" because="Makes the rate a constant of the program, so each rate has a program of its own."
+def make_simulation(step):
+    def simulate(x, rate, steps):
+        return jax.lax.fori_loop(0, steps, lambda _, x: step(x, rate), x)
+
+    return jax.jit(simulate, static_argnums=1)
+
+
+# %% wrong="debug-slow-start" because="Makes the number of steps static for a Python loop, which is unrolled."
+def make_simulation(step):
+    def simulate(x, rate, steps):
+        for _ in range(steps):
+            x = step(x, rate)
+        return x
+
+    return jax.jit(simulate, static_argnums=2)
+
+
+# %% wrong="debug-slow-start" because="Compiles a single step and loops in Python, so a call runs as many programs as steps."
+def make_simulation(step):
+    compiled = jax.jit(step)
+
+    def simulate(x, rate, steps):
+        for _ in range(steps):
+            x = compiled(x, rate)
+        return x
+
+    return simulate
+
+
+# %% wrong="debug-slow-start" because="Loops over `range` of a traced number, but Python needs its value."
+def make_simulation(step):
+    @jax.jit
+    def simulate(x, rate, steps):
+        for _ in range(steps):
+            x = step(x, rate)
+        return x
+
+    return simulate
+
+
+# %% wrong="debug-slow-start" because="Uses `scan` with a traced number of steps, but the length of a `scan` is part of the program."
+def make_simulation(step):
+    @jax.jit
+    def simulate(x, rate, steps):
+        return jax.lax.scan(lambda x, _: (step(x, rate), None), x, length=steps)[0]
+
+    return simulate
+
+
+# %% wrong="debug-slow-start" because="Does not compile the function that contains the loop, so each call traces the body again."
+def make_simulation(step):
+    def simulate(x, rate, steps):
+        return jax.lax.fori_loop(0, steps, lambda _, x: step(x, rate), x)
+
+    return simulate
+
+
+# %% wrong="debug-slow-start" because="Keeps the program of the first call, which contains its rate and number of steps as constants."
+def make_simulation(step):
+    programs = []
+
+    def simulate(x, rate, steps):
+        if not programs:
+            programs.append(jax.jit(lambda x: jax.lax.fori_loop(0, steps, lambda _, x: step(x, rate), x)))
+        return programs[0](x)
+
+    return simulate
+
+
+# %% wrong="debug-slow-start" because="Counts from 1, so one step is missing."
+def make_simulation(step):
+    @jax.jit
+    def simulate(x, rate, steps):
+        return jax.lax.fori_loop(1, steps, lambda _, x: step(x, rate), x)
+
+    return simulate
+
+
+# %% right="debug-slow-start"
+def make_simulation(step):
+    @jax.jit
+    def run(x, rate, steps):
+        more = lambda carry: carry[0] < steps
+        return jax.lax.while_loop(more, lambda carry: (carry[0] + 1, step(carry[1], rate)), (0, x))[1]
+
+    def simulate(x, rate, steps):
+        return run(x, rate, steps)
+
+    return simulate
+
+
+# %% right="debug-slow-start"
+@functools.partial(jax.jit, static_argnums=0)
+def repeat(step, x, rate, steps):
+    return jax.lax.fori_loop(0, steps, lambda _, x: step(x, rate), x)
+
+
+def make_simulation(step):
+    return functools.partial(repeat, step)
+
+
+# %% [markdown] task="debug-seeds" stars=3 minutes=35 skills="13_debugging,03_jit,04_grad,08_control_flow,09_training,debug-find,debug-slow-start"
 # ## Five bugs from real notebooks
 # **Goal.** This course grew from older notebooks, its seeds. The function `train_as_found` in the setup cell combines five bugs from their code. Run it, find the bugs, and write the function without them.
 #
@@ -1787,11 +2053,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Leaves the loss with the parameters from before the first step, so its gradient is zero."
@@ -1815,11 +2077,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Calls a function of Optax that does not exist."
@@ -1843,11 +2101,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Stops after the bad step, but keeps its update."
@@ -1872,11 +2126,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Tests for NaN only, so infinities go on."
@@ -1900,11 +2150,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Tests the loss, but not the new parameters."
@@ -1928,11 +2174,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Tests the new parameters, but not the loss."
@@ -1956,11 +2198,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Tests `w`, but not `b`."
@@ -1983,11 +2221,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Tests the sum of each leaf, which overflows for large but finite values."
@@ -2011,11 +2245,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Multiplies the update by 0 or 1, but 0 times NaN is NaN."
@@ -2039,11 +2269,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Skips bad steps and continues with the next batch, but the run should end."
@@ -2068,11 +2294,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Counts the numbers instead of their bytes."
@@ -2144,11 +2366,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Sums the errors of a batch instead of computing their mean."
@@ -2172,11 +2390,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Stops with a Python `if` on traced values."
