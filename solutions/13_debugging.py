@@ -1727,7 +1727,7 @@ for (what, (x, rate, steps)), got in zip(calls.items(), found, strict=True):
 # The cache key of `jit` contains the function object, the static arguments, and the shapes and dtypes of the others. Here none of them changes. A loop with a traced bound becomes a `while` in the program, which contains the step once. The price is that `jax.grad` rejects such a loop. **Next:** How would you simulate 1 to 1,000 steps with a `scan`, which has a gradient, and few compilations?
 
 
-# %% wrong="debug-slow-start" because="Creates the compiled function in each call, and the function object is part of the cache key."
+# %% wrong="debug-slow-start" because="Creates the compiled function, or the body of the loop, in each call. The function object is part of the cache key."
 def make_simulation(step):
     def simulate(x, rate, steps):
         @jax.jit
@@ -1797,7 +1797,7 @@ def make_simulation(step):
     return simulate
 
 
-# %% wrong="debug-slow-start" because="Does not compile the function that contains the loop, so each call traces the body again."
+# %% wrong="debug-slow-start" because="Creates the compiled function, or the body of the loop, in each call. The function object is part of the cache key."
 def make_simulation(step):
     def simulate(x, rate, steps):
         return jax.lax.fori_loop(0, steps, lambda _, x: step(x, rate), x)
