@@ -2558,27 +2558,3 @@ def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
 
     jax.lax.fori_loop(0, chunk.shape[0], step, None)
     return outputs[...]
-
-
-# %% right="state-ring-buffer"
-def echo_carry(state, chunk, delays, gain):
-    buffer, position = state
-
-    def step(buffer, x):
-        y = x + gain * buffer[-delays, jnp.arange(delays.size)]
-        return jnp.concatenate([buffer[1:], y[None]]), y
-
-    buffer, outputs = jax.lax.scan(step, jnp.roll(buffer, -position, axis=0), chunk)
-    position = (position + chunk.shape[0]) % buffer.shape[0]
-    return (jnp.roll(buffer, position, axis=0), position), outputs
-
-
-def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
-    def step(_, x):
-        position = position_ref[...]
-        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
-        buffer_ref[position] = y
-        position_ref[...] = (position + 1) % buffer_ref.shape[0]
-        return None, y
-
-    return jax.lax.scan(step, None, chunk)[1]
