@@ -1290,7 +1290,7 @@ def guarded_step(step):
     return guarded
 
 
-# %% wrong="debug-guard" because="Raises the error, which ends the training."
+# %% wrong="debug-guard" because="Lets the error leave `guarded`, which ends the training. `error.throw()` raises `checkify.JaxRuntimeError`."
 def guarded_step(step):
     checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
 
@@ -1302,7 +1302,7 @@ def guarded_step(step):
     return guarded
 
 
-# %% wrong="debug-guard" because="Creates the compiled function in each call, so each call traces and compiles again."
+# %% wrong="debug-guard" because="Keeps no compiled function from call to call, so Python runs the step in each call."
 def guarded_step(step):
     def guarded(params, batch):
         checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
@@ -1313,7 +1313,7 @@ def guarded_step(step):
     return guarded
 
 
-# %% wrong="debug-guard" because="Does not compile the step, so Python runs it in each call."
+# %% wrong="debug-guard" because="Keeps no compiled function from call to call, so Python runs the step in each call."
 def guarded_step(step):
     checked = checkify.checkify(step, errors=checkify.all_checks)
 
@@ -1483,7 +1483,7 @@ def guarded_step(step):
     return guarded
 
 
-# %% wrong="debug-guard" because="Catches `jax.errors.JaxRuntimeError`, but `error.throw()` raises `checkify.JaxRuntimeError`, which is another class."
+# %% wrong="debug-guard" because="Lets the error leave `guarded`, which ends the training. `error.throw()` raises `checkify.JaxRuntimeError`."
 def guarded_step(step):
     checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
 
