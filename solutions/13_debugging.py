@@ -2020,7 +2020,7 @@ for dtype in (np.float32, np.float16):
     d, k = (int(size) for size in rng.integers(3, 9, size=2))
     params = {"w": rng.normal(size=(d, k)).astype(dtype), "b": np.zeros(k, dtype)}
     batches = {"x": rng.normal(size=(2, 4, d)).astype(dtype), "y": np.zeros((2, 4), np.int32)}
-    # Compiled, as eager loops compile each of their operations for each shape.
+    # Compiled, as eager code compiles each operation.
     made = program(lambda params, batches: fix_the_seeds(params, batches, 0.5)["bytes"], params, batches)
     wanted = (d * k + k) * np.dtype(dtype).itemsize
     require(
