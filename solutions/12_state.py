@@ -130,9 +130,10 @@ def probe_eager(state, x):
 rng = inputs.rng()
 state = {"calls": np.int32(2), "total": np.float32(rng.integers(3, 50))}
 x = rng.integers(1, 9, size=3).astype(np.float16)
-made = program(lambda state, xs: jax.lax.scan(meter, state, xs), state, np.stack([x, x]))
 total = state["total"] + x.sum(dtype=np.float32)
 wanted = {"calls": np.int32(3), "total": np.float32(total)}, np.float32(total / 3)
+compare(program(meter, state, x).run(state, x), wanted, label="the result (state, mean) for a float16 batch")
+made = program(lambda state, xs: jax.lax.scan(meter, state, xs), state, np.stack([x, x]))
 twice = total + x.sum(dtype=np.float32)
 means = np.array([total / 3, twice / 4], np.float32)
 final = {"calls": np.int32(4), "total": np.float32(twice)}
@@ -1886,57 +1887,59 @@ def collect_activations(params, xs):
     return jax.vmap(one)(xs)
 
 
-# %% [markdown] task="state-ring-buffer" stars=3 minutes=25 skills="03_jit,08_control_flow,state-accumulate"
-# ## An echo for an endless signal
+# %% [markdown] task="state-ring-buffer" stars=3 minutes=30 skills="03_jit,08_control_flow,state-accumulate"
+# ## An echo with a delay for each channel
 # *Needs: Deeper: a ring buffer.*
 #
-# **Goal.** An echo adds to each sample the *output* of `delay` samples ago: `y[t] = x[t] + gain * y[t - delay]`. The signal arrives in chunks and never ends, so only the last `delay` outputs can be stored, in a ring buffer. Write the echo twice, with threaded state and with Refs.
+# **Goal.** An echo adds to each sample an earlier *output*, and each channel has its own delay: `y[t, c] = x[t, c] + gain * y[t - delays[c], c]`. The signal arrives in chunks and never ends, so only the last n outputs can be stored, in a ring buffer. Write the echo twice, with threaded state and with Refs.
 #
-# **Signature.** The ring buffer has shape `(delay, channels)` and dtype float32, and the position is an int32 of shape `()`. The position is the row that contains the oldest output, and the row that the next output replaces. Then it moves on, from `delay - 1` back to 0.
-# `echo_carry(state, chunk, gain)` takes `state = (buffer, position)`, a chunk of shape `(t, channels)` and a number. It returns `(new state, outputs)` with outputs of shape `(t, channels)`. `echo_ref(buffer_ref, position_ref, chunk, gain)` takes Refs with the same contents, updates both, and returns the outputs.
+# **Signature.** The ring buffer has shape `(n, channels)` and dtype float32, and the position is an int32 of shape `()`. The position is the row that contains the output of n samples ago, and the row that the next output replaces. Then it moves on, from `n - 1` back to 0. `delays` has shape `(channels,)` and dtype int32, with values from 1 to n.
+# `echo_carry(state, chunk, delays, gain)` takes `state = (buffer, position)`, a chunk of shape `(t, channels)`, the delays and a number. It returns `(new state, outputs)` with outputs of shape `(t, channels)`. `echo_ref(buffer_ref, position_ref, chunk, delays, gain)` takes Refs with the same contents, updates both, and returns the outputs.
 #
-# **Example.** With one channel, `delay` = 2, a buffer of zeros, position 0 and gain 0.5, the chunk `[1, 0, 0]` gives `[1, 0, 0.5]`. The buffer is then `[0.5, 0]` and the position is 1. A second chunk `[0, 4]` gives `[0, 4.25]`.
+# **Example.** With two channels, n = 2, `delays` = [1, 2], a buffer of zeros, position 0 and gain 0.5, the chunk `[[1, 1], [0, 0], [0, 0]]` gives `[[1, 1], [0.5, 0], [0.25, 0.5]]`. The buffer is then `[[0.25, 0.5], [0.5, 0]]` and the position is 1. A second chunk `[[0, 4]]` gives `[[0.125, 4]]`.
 #
-# **Judged.** Outputs, buffer and position, over several chunks of different lengths, from any position. Both programs have one loop, their size depends neither on the length of the chunk nor on the delay, and the number of arithmetic operations and comparisons does not grow with the delay. **Not judged.** Gradients, temporary memory, and copies of rows.
+# **Judged.** Outputs, buffer and position, over several chunks of different lengths, from any position and for any delays. Both programs have one loop, their size depends neither on the length of the chunk nor on n, and the number of arithmetic operations and comparisons does not grow with n. **Not judged.** Gradients, temporary memory, and copies of rows.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# In one step, which row do you read, which row do you write, and in which order?
+# The row at the position is n samples old. Which row contains the output of one sample ago, and which that of d samples ago, also when the position is 0?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# With threaded state, buffer and position are the carry of a `scan` over the samples, and `buffer.at[position].set(...)` replaces one row. With Refs, the body closes over both.
+# Each channel reads another row. Indexing with two arrays of shape `(channels,)`, one of rows and one of columns, reads one entry for each pair. The write is a whole row.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# A step reads `buffer[position]`, computes `y`, writes `y` to the same row, and sets the position to `(position + 1) % buffer.shape[0]`. The result of a step is `y`. In the Ref version, read `position_ref[...]` inside the body.
+# The rows are `position - delays`, modulo `n`, and the columns are `jnp.arange` of the number of channels. In a `scan` over the samples, read these entries, compute `y`, write it at the position, and then let the position move on. With Refs, read the position inside the body.
 #
 # </details>
 
 
 # %% answer="state-ring-buffer"
-def echo_carry(state, chunk, gain):
-    """state = (buffer (delay, channels), position ()), chunk (t, channels) -> (new state, outputs (t, channels))"""
+def echo_carry(state, chunk, delays, gain):
+    """state = (buffer (n, channels), position ()), chunk (t, channels), delays (channels,) -> (new state, outputs)"""
 
     ### BEGIN SOLUTION
     def step(state, x):
         buffer, position = state
-        y = x + gain * buffer[position]
+        rows = (position - delays) % buffer.shape[0]
+        y = x + gain * buffer[rows, jnp.arange(delays.size)]
         return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
 
     return jax.lax.scan(step, state, chunk)
     ### END SOLUTION
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
-    """The same with a Ref (delay, channels) and a Ref (), which it updates. Returns the outputs (t, channels)."""
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
+    """The same with a Ref (n, channels) and a Ref (), which it updates. Returns the outputs (t, channels)."""
 
     ### BEGIN SOLUTION
     def step(_, x):
         position = position_ref[...]
-        y = x + gain * buffer_ref[position]
+        rows = (position - delays) % buffer_ref.shape[0]
+        y = x + gain * buffer_ref[rows, jnp.arange(delays.size)]
         buffer_ref[position] = y
         position_ref[...] = (position + 1) % buffer_ref.shape[0]
         return None, y
@@ -1949,72 +1952,70 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
 """The example: two chunks, one after the other."""
 
 
-def probe_carry(buffer, position, chunk, gain):
-    return echo_carry((buffer, position), chunk, gain)
+def probe_carry(buffer, position, chunk, delays, gain):
+    return echo_carry((buffer, position), chunk, delays, gain)
 
 
-def probe_example(buffer, position, chunk, gain):
+def probe_example(buffer, position, chunk, delays, gain):
     refs = jax.new_ref(buffer), jax.new_ref(position)
-    return echo_ref(*refs, chunk, gain), [ref[...] for ref in refs]
+    return echo_ref(*refs, chunk, delays, gain), tuple(ref[...] for ref in refs)
 
 
-column = lambda *numbers: np.array(numbers, np.float32)[:, None]
-start, gain = (column(0, 0), np.int32(0)), np.float32(0.5)
-first = program(probe_carry, *start, column(1, 0, 0), gain).run(*start, column(1, 0, 0), gain)
-compare(
-    first, ((column(0.5, 0), np.int32(1)), column(1, 0, 0.5)), label="the first result of echo_carry, (state, outputs),"
-)
-second = program(probe_carry, *start, column(0, 4), gain).run(*first[0], column(0, 4), gain)
-compare(second[1], column(0, 4.25), label="the second outputs of echo_carry")
-made = program(probe_example, *start, column(1, 0, 0), gain)
-outputs, state = made.run(*start, column(1, 0, 0), gain)
-compare(outputs, column(1, 0, 0.5), label="the first outputs of echo_ref")
-compare(state, [column(0.5, 0), np.int32(1)], label="the Refs after the first chunk, [buffer, position],")
-outputs, _ = program(probe_example, *start, column(0, 4), gain).run(*state, column(0, 4), gain)
-compare(outputs, column(0, 4.25), label="the second outputs of echo_ref")
+array = lambda *rows: np.array(rows, np.float32)
+start, rest = (np.zeros((2, 2), np.float32), np.int32(0)), (np.array([1, 2], np.int32), np.float32(0.5))
+chunk, other = array([1, 1], [0, 0], [0, 0]), array([0, 4])
+outputs, state = array([1, 1], [0.5, 0], [0.25, 0.5]), (array([0.25, 0.5], [0.5, 0]), np.int32(1))
+first = program(probe_carry, *start, chunk, *rest).run(*start, chunk, *rest)
+compare(first, (state, outputs), label="the first result of echo_carry, (state, outputs),")
+second = program(probe_carry, *state, other, *rest).run(*state, other, *rest)
+compare(second[1], array([0.125, 4]), label="the second outputs of echo_carry")
+first = program(probe_example, *start, chunk, *rest).run(*start, chunk, *rest)
+compare(first[0], outputs, label="the first outputs of echo_ref")
+compare(first[1], state, label="the Refs after the first chunk, (buffer, position),")
+second = program(probe_example, *state, other, *rest).run(*state, other, *rest)
+compare(second[0], array([0.125, 4]), label="the second outputs of echo_ref")
 
 # %% hidden="state-ring-buffer" name="carry" points=2
 """`echo_carry` is right over several chunks, by one loop, and its program grows with nothing."""
 
 
-def probe_carry(buffer, position, chunk, gain):
-    return echo_carry((buffer, position), chunk, gain)
+def probe_carry(buffer, position, chunk, delays, gain):
+    return echo_carry((buffer, position), chunk, delays, gain)
 
 
-def by_hand(buffer, position, chunk, gain):
+def by_hand(buffer, position, chunk, delays, gain):
     buffer, position, outputs = buffer.copy(), int(position), []
     for x in chunk:
-        outputs.append(x + gain * buffer[position])
+        outputs.append(x + gain * np.array([buffer[position - d, c] for c, d in enumerate(delays)]))
         buffer[position] = outputs[-1]
         position = (position + 1) % len(buffer)
     return (buffer, np.int32(position)), np.asarray(outputs, np.float32)
 
 
 made = {}
-for delay, lengths in ((3, (7, 2)), (600, (5, 11))):
+for n, lengths in ((3, (7, 2)), (600, (5, 11))):
     rng = inputs.rng()
-    buffer = rng.normal(size=(delay, 4)).astype(np.float32)
-    position, gain = np.int32(rng.integers(delay - 2, delay)), np.float32(rng.uniform(0.3, 0.9))
+    buffer = rng.normal(size=(n, 4)).astype(np.float32)
+    position, gain = np.int32(rng.integers(n - 2, n)), np.float32(rng.uniform(0.3, 0.9))
+    delays = rng.permutation([1, n, n - 1, rng.integers(2, n)]).astype(np.int32)
     for length in lengths:
         chunk = rng.normal(size=(length, 4)).astype(np.float32)
-        made[delay, length] = program(probe_carry, buffer, position, chunk, gain)
-        wanted = by_hand(buffer, position, chunk, gain)
-        got = made[delay, length].run(buffer, position, chunk, gain)
-        compare(got[1], wanted[1], label=f"the outputs for a delay of {delay} and a chunk of {length}")
-        compare(
-            got[0], wanted[0], label=f"the state, (buffer, position), for a delay of {delay} and a chunk of {length}"
-        )
+        made[n, length] = program(probe_carry, buffer, position, chunk, delays, gain)
+        wanted = by_hand(buffer, position, chunk, delays, gain)
+        got = made[n, length].run(buffer, position, chunk, delays, gain)
+        compare(got[1], wanted[1], label=f"the outputs for n = {n} and a chunk of {length}")
+        compare(got[0], wanted[0], label=f"the state, (buffer, position), for n = {n} and a chunk of {length}")
         buffer, position = wanted[0]
 one, other = made[3, 7], made[600, 11]
 require(other.loops == 1, f"The program has {other.loops} loops; expected one `scan` over the samples.")
 require(
     one.operations == made[600, 5].operations == other.operations,
-    "The number of operations depends on the length of the chunk or on the delay: a Python loop was written out.",
+    "The number of operations depends on the length of the chunk or on n: a Python loop was written out.",
 )
 if other.flops:
     require(
         other.flops < 600 * 4 / 2,
-        f"With a delay of 600 the program does {other.flops:,.0f} arithmetic operations and comparisons: each step computes "
+        f"With n = 600 the program does {other.flops:,.0f} arithmetic operations and comparisons: each step computes "
         "with the whole buffer. Compute with one row.",
     )
 
@@ -2022,67 +2023,66 @@ if other.flops:
 """`echo_ref` is right over several chunks, updates both Refs, by one loop, and its program grows with nothing."""
 
 
-def probe_ref(buffer, position, chunk, gain):
+def probe_ref(buffer, position, chunk, delays, gain):
     buffer_ref, position_ref = jax.new_ref(buffer), jax.new_ref(position)
-    outputs = echo_ref(buffer_ref, position_ref, chunk, gain)
+    outputs = echo_ref(buffer_ref, position_ref, chunk, delays, gain)
     return (buffer_ref[...], position_ref[...]), outputs
 
 
-def by_hand(buffer, position, chunk, gain):
+def by_hand(buffer, position, chunk, delays, gain):
     buffer, position, outputs = buffer.copy(), int(position), []
     for x in chunk:
-        outputs.append(x + gain * buffer[position])
+        outputs.append(x + gain * np.array([buffer[position - d, c] for c, d in enumerate(delays)]))
         buffer[position] = outputs[-1]
         position = (position + 1) % len(buffer)
     return (buffer, np.int32(position)), np.asarray(outputs, np.float32)
 
 
 made = {}
-for delay, lengths in ((3, (7, 2)), (600, (5, 11))):
+for n, lengths in ((3, (7, 2)), (600, (5, 11))):
     rng = inputs.rng()
-    buffer = rng.normal(size=(delay, 4)).astype(np.float32)
-    position, gain = np.int32(rng.integers(delay - 2, delay)), np.float32(rng.uniform(0.3, 0.9))
+    buffer = rng.normal(size=(n, 4)).astype(np.float32)
+    position, gain = np.int32(rng.integers(n - 2, n)), np.float32(rng.uniform(0.3, 0.9))
+    delays = rng.permutation([1, n, n - 1, rng.integers(2, n)]).astype(np.int32)
     for length in lengths:
         chunk = rng.normal(size=(length, 4)).astype(np.float32)
-        made[delay, length] = program(probe_ref, buffer, position, chunk, gain)
-        wanted = by_hand(buffer, position, chunk, gain)
-        got = made[delay, length].run(buffer, position, chunk, gain)
-        compare(got[1], wanted[1], label=f"the outputs for a delay of {delay} and a chunk of {length}")
-        compare(
-            got[0], wanted[0], label=f"the Refs, (buffer, position), for a delay of {delay} and a chunk of {length}"
-        )
+        made[n, length] = program(probe_ref, buffer, position, chunk, delays, gain)
+        wanted = by_hand(buffer, position, chunk, delays, gain)
+        got = made[n, length].run(buffer, position, chunk, delays, gain)
+        compare(got[1], wanted[1], label=f"the outputs for n = {n} and a chunk of {length}")
+        compare(got[0], wanted[0], label=f"the Refs, (buffer, position), for n = {n} and a chunk of {length}")
         buffer, position = wanted[0]
 one, other = made[3, 7], made[600, 11]
 require(other.loops == 1, f"The program has {other.loops} loops; expected one `scan` over the samples.")
 require(
     one.operations == made[600, 5].operations == other.operations,
-    "The number of operations depends on the length of the chunk or on the delay: a Python loop was written out.",
+    "The number of operations depends on the length of the chunk or on n: a Python loop was written out.",
 )
 if other.flops:
     require(
         other.flops < 600 * 4 / 2,
-        f"With a delay of 600 the program does {other.flops:,.0f} arithmetic operations and comparisons: each step computes "
+        f"With n = 600 the program does {other.flops:,.0f} arithmetic operations and comparisons: each step computes "
         "with the whole buffer. Compute with one row.",
     )
 
 # %% [markdown] why="state-ring-buffer"
-# The state has a fixed size, so the signal can be endless, and the chunks can have any lengths. The position moves instead of the data, so a step costs one row. Both versions compile to a loop that updates the buffer. **Next:** Which of the two versions would you use to process a hundred signals with `vmap`?
+# The state has a fixed size, so the signal can be endless, and the chunks can have any lengths. The position moves instead of the data, so a step reads and writes as many entries as there are channels. Both versions compile to a loop that updates the buffer. **Next:** Which of the two versions would you use to process a hundred signals with `vmap`?
 
 
 # %% wrong="state-ring-buffer" because="Stores the input instead of the output, so each sample is repeated only once."
-def echo_carry(state, chunk, gain):
+def echo_carry(state, chunk, delays, gain):
     def step(state, x):
         buffer, position = state
-        y = x + gain * buffer[position]
+        y = x + gain * buffer[(position - delays) % buffer.shape[0], jnp.arange(delays.size)]
         return (buffer.at[position].set(x), (position + 1) % buffer.shape[0]), y
 
     return jax.lax.scan(step, state, chunk)
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     def step(_, x):
         position = position_ref[...]
-        y = x + gain * buffer_ref[position]
+        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
         buffer_ref[position] = x
         position_ref[...] = (position + 1) % buffer_ref.shape[0]
         return None, y
@@ -2090,21 +2090,21 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
     return jax.lax.scan(step, None, chunk)[1]
 
 
-# %% wrong="state-ring-buffer" because="Reads the position once, before the loop, so all samples use the same row."
-def echo_carry(state, chunk, gain):
+# %% wrong="state-ring-buffer" because="Reads the position once, before the loop, so all samples read and write the same rows."
+def echo_carry(state, chunk, delays, gain):
     def step(state, x):
         buffer, position = state
-        y = x + gain * buffer[position]
+        y = x + gain * buffer[(position - delays) % buffer.shape[0], jnp.arange(delays.size)]
         return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
 
     return jax.lax.scan(step, state, chunk)
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     position = position_ref[...]
 
     def step(_, x):
-        y = x + gain * buffer_ref[position]
+        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
         buffer_ref[position] = y
         position_ref[...] = (position + 1) % buffer_ref.shape[0]
         return None, y
@@ -2113,19 +2113,19 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
 
 
 # %% wrong="state-ring-buffer" because="Lets the position grow without the modulo. An index out of range is clamped to the last row when it is read."
-def echo_carry(state, chunk, gain):
+def echo_carry(state, chunk, delays, gain):
     def step(state, x):
         buffer, position = state
-        y = x + gain * buffer[position]
+        y = x + gain * buffer[(position - delays) % buffer.shape[0], jnp.arange(delays.size)]
         return (buffer.at[position].set(y), position + 1), y
 
     return jax.lax.scan(step, state, chunk)
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     def step(_, x):
         position = position_ref[...]
-        y = x + gain * buffer_ref[position]
+        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
         buffer_ref[position] = y
         position_ref[...] = position + 1
         return None, y
@@ -2134,38 +2134,38 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
 
 
 # %% wrong="state-ring-buffer" because="Keeps the position in the loop only, so the next chunk starts at the old position."
-def echo_carry(state, chunk, gain):
+def echo_carry(state, chunk, delays, gain):
     def step(state, x):
         buffer, position = state
-        y = x + gain * buffer[position]
+        y = x + gain * buffer[(position - delays) % buffer.shape[0], jnp.arange(delays.size)]
         return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
 
     return jax.lax.scan(step, state, chunk)
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     def step(position, x):
-        y = x + gain * buffer_ref[position]
+        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
         buffer_ref[position] = y
         return (position + 1) % buffer_ref.shape[0], y
 
     return jax.lax.scan(step, position_ref[...], chunk)[1]
 
 
-# %% wrong="state-ring-buffer" because="Shifts the whole buffer by one row in each step, so the oldest output is always in row 0 and not at the position."
-def echo_carry(state, chunk, gain):
+# %% wrong="state-ring-buffer" because="Shifts the whole buffer by one row in each step, so the newest output is always in the last row and not before the position."
+def echo_carry(state, chunk, delays, gain):
     def step(state, x):
         buffer, position = state
-        y = x + gain * buffer[0]
+        y = x + gain * buffer[buffer.shape[0] - delays, jnp.arange(delays.size)]
         return (jnp.concatenate([buffer[1:], y[None]]), (position + 1) % buffer.shape[0]), y
 
     return jax.lax.scan(step, state, chunk)
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     def step(_, x):
         position = position_ref[...]
-        y = x + gain * buffer_ref[position]
+        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
         buffer_ref[position] = y
         position_ref[...] = (position + 1) % buffer_ref.shape[0]
         return None, y
@@ -2173,21 +2173,21 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
     return jax.lax.scan(step, None, chunk)[1]
 
 
-# %% wrong="state-ring-buffer" because="Writes the sample first and reads the row afterwards, so the echo is that of the sample itself."
-def echo_carry(state, chunk, gain):
+# %% wrong="state-ring-buffer" because="Writes the sample first and reads afterwards, so a channel with a delay of n reads the sample itself."
+def echo_carry(state, chunk, delays, gain):
     def step(state, x):
         buffer, position = state
-        y = x + gain * buffer[position]
+        y = x + gain * buffer[(position - delays) % buffer.shape[0], jnp.arange(delays.size)]
         return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
 
     return jax.lax.scan(step, state, chunk)
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     def step(_, x):
         position = position_ref[...]
         buffer_ref[position] = x
-        y = x + gain * buffer_ref[position]
+        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
         buffer_ref[position] = y
         position_ref[...] = (position + 1) % buffer_ref.shape[0]
         return None, y
@@ -2196,19 +2196,19 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
 
 
 # %% wrong="state-ring-buffer" because="Returns the old state, so each chunk starts from the same buffer."
-def echo_carry(state, chunk, gain):
+def echo_carry(state, chunk, delays, gain):
     def step(state, x):
         buffer, position = state
-        y = x + gain * buffer[position]
+        y = x + gain * buffer[(position - delays) % buffer.shape[0], jnp.arange(delays.size)]
         return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
 
     return state, jax.lax.scan(step, state, chunk)[1]
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     def step(_, x):
         position = position_ref[...]
-        y = x + gain * buffer_ref[position]
+        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
         buffer_ref[position] = y
         position_ref[...] = (position + 1) % buffer_ref.shape[0]
         return None, y
@@ -2216,20 +2216,20 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
     return jax.lax.scan(step, None, chunk)[1]
 
 
-# %% wrong="state-ring-buffer" because="Takes the modulo by the length of the chunk instead of the delay."
-def echo_carry(state, chunk, gain):
+# %% wrong="state-ring-buffer" because="Takes the modulo by the length of the chunk instead of the length of the buffer."
+def echo_carry(state, chunk, delays, gain):
     def step(state, x):
         buffer, position = state
-        y = x + gain * buffer[position]
+        y = x + gain * buffer[(position - delays) % buffer.shape[0], jnp.arange(delays.size)]
         return (buffer.at[position].set(y), (position + 1) % chunk.shape[0]), y
 
     return jax.lax.scan(step, state, chunk)
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     def step(_, x):
         position = position_ref[...]
-        y = x + gain * buffer_ref[position]
+        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
         buffer_ref[position] = y
         position_ref[...] = (position + 1) % chunk.shape[0]
         return None, y
@@ -2238,40 +2238,41 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
 
 
 # %% wrong="state-ring-buffer" because="Loops over the samples in Python. The values are right, but the program grows with the chunk."
-def echo_carry(state, chunk, gain):
+def echo_carry(state, chunk, delays, gain):
     def step(state, x):
         buffer, position = state
-        y = x + gain * buffer[position]
+        y = x + gain * buffer[(position - delays) % buffer.shape[0], jnp.arange(delays.size)]
         return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
 
     return jax.lax.scan(step, state, chunk)
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     outputs = []
     for x in chunk:
         position = position_ref[...]
-        outputs.append(x + gain * buffer_ref[position])
+        outputs.append(x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)])
         buffer_ref[position] = outputs[-1]
         position_ref[...] = (position + 1) % buffer_ref.shape[0]
     return jnp.stack(outputs)
 
 
 # %% wrong="state-ring-buffer" because="Selects the row with a mask, so each step computes with the whole buffer."
-def echo_carry(state, chunk, gain):
+def echo_carry(state, chunk, delays, gain):
     def step(state, x):
         buffer, position = state
-        y = x + gain * buffer[position]
+        y = x + gain * buffer[(position - delays) % buffer.shape[0], jnp.arange(delays.size)]
         return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
 
     return jax.lax.scan(step, state, chunk)
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     def step(_, x):
         buffer, position = buffer_ref[...], position_ref[...]
-        here = (jnp.arange(buffer.shape[0]) == position)[:, None]
-        y = x + gain * jnp.sum(jnp.where(here, buffer, 0), axis=0)
+        rows = jnp.arange(buffer.shape[0])[:, None]
+        here = rows == position
+        y = x + gain * jnp.sum(jnp.where(rows == (position - delays) % buffer.shape[0], buffer, 0), axis=0)
         buffer_ref[...] = jnp.where(here, y, buffer)
         position_ref[...] = (position + 1) % buffer.shape[0]
         return None, y
@@ -2280,20 +2281,20 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
 
 
 # %% wrong="state-ring-buffer" because="Uses the Refs as the carry of the scan. Its body would have to return them, which JAX rejects."
-def echo_carry(state, chunk, gain):
+def echo_carry(state, chunk, delays, gain):
     def step(state, x):
         buffer, position = state
-        y = x + gain * buffer[position]
+        y = x + gain * buffer[(position - delays) % buffer.shape[0], jnp.arange(delays.size)]
         return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
 
     return jax.lax.scan(step, state, chunk)
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     def step(refs, x):
         buffer_ref, position_ref = refs
         position = position_ref[...]
-        y = x + gain * buffer_ref[position]
+        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
         buffer_ref[position] = y
         position_ref[...] = (position + 1) % buffer_ref.shape[0]
         return refs, y
@@ -2302,19 +2303,19 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
 
 
 # %% wrong="state-ring-buffer" because="Selects the row with a mask, so each step computes with the whole buffer."
-def echo_carry(state, chunk, gain):
+def echo_carry(state, chunk, delays, gain):
     def step(state, x):
         buffer, position = state
-        y = x + gain * buffer[position]
+        y = x + gain * buffer[(position - delays) % buffer.shape[0], jnp.arange(delays.size)]
         return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
 
     return jax.lax.scan(step, state, chunk)
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     def step(_, x):
         position = position_ref[...]
-        y = x + gain * buffer_ref[position]
+        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
         here = (jnp.arange(buffer_ref.shape[0]) == position)[:, None]
         buffer_ref[...] = jnp.where(here, y, buffer_ref[...])
         position_ref[...] = (position + 1) % buffer_ref.shape[0]
@@ -2324,20 +2325,21 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
 
 
 # %% wrong="state-ring-buffer" because="Selects the row with a mask, so each step computes with the whole buffer."
-def echo_carry(state, chunk, gain):
+def echo_carry(state, chunk, delays, gain):
     def step(state, x):
         buffer, position = state
         here = jax.nn.one_hot(position, buffer.shape[0])[:, None]
-        y = x + gain * jnp.sum(here * buffer, axis=0)
+        past = jax.nn.one_hot((position - delays) % buffer.shape[0], buffer.shape[0], axis=0)
+        y = x + gain * jnp.sum(past * buffer, axis=0)
         return (buffer * (1 - here) + here * y, (position + 1) % buffer.shape[0]), y
 
     return jax.lax.scan(step, state, chunk)
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     def step(_, x):
         position = position_ref[...]
-        y = x + gain * buffer_ref[position]
+        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
         buffer_ref[position] = y
         position_ref[...] = (position + 1) % buffer_ref.shape[0]
         return None, y
@@ -2346,18 +2348,18 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
 
 
 # %% wrong="state-ring-buffer" because="Advances the position before the write, so the output replaces the next row."
-def echo_carry(state, chunk, gain):
+def echo_carry(state, chunk, delays, gain):
     def step(state, x):
         buffer, position = state
-        y = x + gain * buffer[position]
+        y = x + gain * buffer[(position - delays) % buffer.shape[0], jnp.arange(delays.size)]
         return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
 
     return jax.lax.scan(step, state, chunk)
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     def step(_, x):
-        y = x + gain * buffer_ref[position_ref[...]]
+        y = x + gain * buffer_ref[(position_ref[...] - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
         position_ref[...] = (position_ref[...] + 1) % buffer_ref.shape[0]
         buffer_ref[position_ref[...]] = y
         return None, y
@@ -2366,20 +2368,20 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
 
 
 # %% wrong="state-ring-buffer" because="Advances the position before the write, so the output replaces the next row."
-def echo_carry(state, chunk, gain):
+def echo_carry(state, chunk, delays, gain):
     def step(state, x):
         buffer, position = state
-        y = x + gain * buffer[position]
+        y = x + gain * buffer[(position - delays) % buffer.shape[0], jnp.arange(delays.size)]
         position = (position + 1) % buffer.shape[0]
         return (buffer.at[position].set(y), position), y
 
     return jax.lax.scan(step, state, chunk)
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     def step(_, x):
         position = position_ref[...]
-        y = x + gain * buffer_ref[position]
+        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
         buffer_ref[position] = y
         position_ref[...] = (position + 1) % buffer_ref.shape[0]
         return None, y
@@ -2387,49 +2389,8 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
     return jax.lax.scan(step, None, chunk)[1]
 
 
-# %% right="state-ring-buffer"
-def echo_carry(state, chunk, gain):
-    delay = state[0].shape[0]
-
-    def step(state, x):
-        buffer, position = state
-        y = x + gain * jax.lax.dynamic_index_in_dim(buffer, position, keepdims=False)
-        buffer = jax.lax.dynamic_update_index_in_dim(buffer, y, position, 0)
-        return (buffer, jnp.where(position == delay - 1, 0, position + 1)), y
-
-    return jax.lax.scan(step, state, chunk)
-
-
-def echo_ref(buffer_ref, position_ref, chunk, gain):
-    (buffer, position), outputs = echo_carry((buffer_ref[...], position_ref[...]), chunk, gain)
-    buffer_ref[...] = buffer
-    position_ref[...] = position
-    return outputs
-
-
-# %% right="state-ring-buffer"
-def echo_carry(state, chunk, gain):
-    buffer_ref, position_ref = jax.new_ref(state[0]), jax.new_ref(state[1])
-    outputs = echo_ref(buffer_ref, position_ref, chunk, gain)
-    return (buffer_ref[...], position_ref[...]), outputs
-
-
-def echo_ref(buffer_ref, position_ref, chunk, gain):
-    start, delay = position_ref[...], buffer_ref.shape[0]
-    rows = (start + jnp.arange(chunk.shape[0], dtype=jnp.int32)) % delay
-
-    def step(_, item):
-        x, row = item
-        jax.ref.swap(buffer_ref, row, x + gain * buffer_ref[row])
-        return None, buffer_ref[row]
-
-    _, outputs = jax.lax.scan(step, None, (chunk, rows))
-    position_ref[...] = (start + chunk.shape[0]) % delay
-    return outputs
-
-
-# %% right="state-ring-buffer"
-def echo_carry(state, chunk, gain):
+# %% wrong="state-ring-buffer" because="Reads the row at the position for all channels, as if each delay were n."
+def echo_carry(state, chunk, delays, gain):
     def step(state, x):
         buffer, position = state
         y = x + gain * buffer[position]
@@ -2438,33 +2399,7 @@ def echo_carry(state, chunk, gain):
     return jax.lax.scan(step, state, chunk)
 
 
-def echo_ref(buffer_ref, position_ref, chunk, gain):
-    outputs = jax.new_ref(jnp.zeros_like(chunk))
-
-    def step(i, _):
-        position = position_ref[...]
-        buffer_ref[position] = chunk[i] + gain * buffer_ref[position]
-        outputs[i] = buffer_ref[position]
-        position_ref[...] = jnp.mod(position + 1, buffer_ref.shape[0])
-
-    jax.lax.fori_loop(0, chunk.shape[0], step, None)
-    return outputs[...]
-
-
-# %% right="state-ring-buffer"
-def echo_carry(state, chunk, gain):
-    buffer, position = state
-
-    def step(buffer, x):
-        y = x + gain * buffer[0]
-        return jnp.concatenate([buffer[1:], y[None]]), y
-
-    buffer, outputs = jax.lax.scan(step, jnp.roll(buffer, -position, axis=0), chunk)
-    position = (position + chunk.shape[0]) % buffer.shape[0]
-    return (jnp.roll(buffer, position, axis=0), position), outputs
-
-
-def echo_ref(buffer_ref, position_ref, chunk, gain):
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     def step(_, x):
         position = position_ref[...]
         y = x + gain * buffer_ref[position]
@@ -2473,3 +2408,153 @@ def echo_ref(buffer_ref, position_ref, chunk, gain):
         return None, y
 
     return jax.lax.scan(step, None, chunk)[1]
+
+
+# %% wrong="state-ring-buffer" because="Adds the delays to the position, but earlier outputs are in earlier rows."
+def echo_carry(state, chunk, delays, gain):
+    def step(state, x):
+        buffer, position = state
+        y = x + gain * buffer[(position + delays) % buffer.shape[0], jnp.arange(delays.size)]
+        return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
+
+    return jax.lax.scan(step, state, chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
+    def step(_, x):
+        position = position_ref[...]
+        y = x + gain * buffer_ref[(position + delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
+        buffer_ref[position] = y
+        position_ref[...] = (position + 1) % buffer_ref.shape[0]
+        return None, y
+
+    return jax.lax.scan(step, None, chunk)[1]
+
+
+# %% wrong="state-ring-buffer" because="Indexes with the rows alone, which reads a whole row for each channel."
+def echo_carry(state, chunk, delays, gain):
+    def step(state, x):
+        buffer, position = state
+        y = x + gain * buffer[(position - delays) % buffer.shape[0]]
+        return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
+
+    return jax.lax.scan(step, state, chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
+    def step(_, x):
+        position = position_ref[...]
+        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0]]
+        buffer_ref[position] = y
+        position_ref[...] = (position + 1) % buffer_ref.shape[0]
+        return None, y
+
+    return jax.lax.scan(step, None, chunk)[1]
+
+
+# %% wrong="state-ring-buffer" because="Reads one row too early. The output of one sample ago is in the row before the position."
+def echo_carry(state, chunk, delays, gain):
+    def step(state, x):
+        buffer, position = state
+        y = x + gain * buffer[(position - delays - 1) % buffer.shape[0], jnp.arange(delays.size)]
+        return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
+
+    return jax.lax.scan(step, state, chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
+    def step(_, x):
+        position = position_ref[...]
+        y = x + gain * buffer_ref[(position - delays - 1) % buffer_ref.shape[0], jnp.arange(delays.size)]
+        buffer_ref[position] = y
+        position_ref[...] = (position + 1) % buffer_ref.shape[0]
+        return None, y
+
+    return jax.lax.scan(step, None, chunk)[1]
+
+
+# %% wrong="state-ring-buffer" because="Takes the delay of the first channel for all channels."
+def echo_carry(state, chunk, delays, gain):
+    def step(state, x):
+        buffer, position = state
+        y = x + gain * buffer[(position - delays[0]) % buffer.shape[0]]
+        return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
+
+    return jax.lax.scan(step, state, chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
+    def step(_, x):
+        position = position_ref[...]
+        y = x + gain * buffer_ref[(position - delays[0]) % buffer_ref.shape[0]]
+        buffer_ref[position] = y
+        position_ref[...] = (position + 1) % buffer_ref.shape[0]
+        return None, y
+
+    return jax.lax.scan(step, None, chunk)[1]
+
+
+# %% right="state-ring-buffer"
+def echo_carry(state, chunk, delays, gain):
+    n = state[0].shape[0]
+
+    def step(state, x):
+        buffer, position = state
+        y = x + gain * jnp.take_along_axis(buffer, (position - delays)[None] % n, axis=0)[0]
+        buffer = jax.lax.dynamic_update_index_in_dim(buffer, y, position, 0)
+        return (buffer, jnp.where(position == n - 1, 0, position + 1)), y
+
+    return jax.lax.scan(step, state, chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
+    (buffer, position), outputs = echo_carry((buffer_ref[...], position_ref[...]), chunk, delays, gain)
+    buffer_ref[...] = buffer
+    position_ref[...] = position
+    return outputs
+
+
+# %% right="state-ring-buffer"
+def echo_carry(state, chunk, delays, gain):
+    buffer_ref, position_ref = jax.new_ref(state[0]), jax.new_ref(state[1])
+    outputs = echo_ref(buffer_ref, position_ref, chunk, delays, gain)
+    return (buffer_ref[...], position_ref[...]), outputs
+
+
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
+    start, n, channels = position_ref[...], buffer_ref.shape[0], jnp.arange(chunk.shape[1])
+    rows = (start + jnp.arange(chunk.shape[0], dtype=jnp.int32)) % n
+
+    def step(_, item):
+        x, row = item
+        jax.ref.swap(buffer_ref, row, x + gain * buffer_ref[row - delays, channels])
+        return None, buffer_ref[row]
+
+    _, outputs = jax.lax.scan(step, None, (chunk, rows))
+    position_ref[...] = (start + chunk.shape[0]) % n
+    return outputs
+
+
+# %% right="state-ring-buffer"
+def echo_carry(state, chunk, delays, gain):
+    def step(state, x):
+        buffer, position = state
+        y = x + gain * buffer[(position - delays) % buffer.shape[0], jnp.arange(delays.size)]
+        return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
+
+    return jax.lax.scan(step, state, chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
+    outputs = jax.new_ref(jnp.zeros_like(chunk))
+
+    def step(i, _):
+        position = position_ref[...]
+        buffer_ref[position] = (
+            chunk[i] + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
+        )
+        outputs[i] = buffer_ref[position]
+        position_ref[...] = jnp.mod(position + 1, buffer_ref.shape[0])
+
+    jax.lax.fori_loop(0, chunk.shape[0], step, None)
+    return outputs[...]

@@ -2,10 +2,11 @@
 # # 13 · Exercises: debugging
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# All exercises need only the core of the lesson.
+# All exercises but `make_simulation` need only the core of the lesson.
 
 # %% setup
 import contextlib
+import functools
 import io
 import re
 
@@ -613,16 +614,16 @@ wanted = {
     "when a `where` masks the NaN later": "sqrt",
     "inside a jitted function": "log",
     "inside a loop": "log",
+    "for an infinity without a NaN": None,
     "in a gradient": "div",
     "in a branch that runs": "sqrt",
     "in a branch that does not run": None,
     "for a division of 1 by 0": None,
-    "for an infinity without a NaN": None,
     "for 0 times infinity": "mul",
     "for an index out of bounds": None,
-    "when the name contains a digit": "log1p",
     "when the name of a sum contains an underscore": "reduce_sum",
     "when the name of a product contains an underscore": "dot_general",
+    "when the name contains a digit": "log1p",
     "without arrays of floats": None,
 }
 x = -inputs.rng().uniform(1, 2, size=3).astype(np.float32)
@@ -731,6 +732,66 @@ def find_nan(f, *args):
     with jax.debug_nans(True), jax.debug_infs(True), jax.disable_jit():
         try:
             jax.block_until_ready(f(*args))
+        except FloatingPointError as problem:
+            return str(problem).split()[-1]
+
+
+# %% wrong="debug-find" because="Also asks for division checks, so a division by zero is reported without the name of an operation."
+def find_nan(f, *args):
+    error, _ = jax.jit(checkify.checkify(f, errors=checkify.float_checks))(*args)
+    found = re.search(r"primitive: (\w+)", error.get() or "")
+    return found.group(1) if found else None
+
+
+# %% wrong="debug-find" because="Does not expect `None`, which `error.get()` returns if no check failed."
+def find_nan(f, *args):
+    error, _ = jax.jit(checkify.checkify(f, errors=checkify.nan_checks))(*args)
+    return re.search(r"primitive: (\w+)", error.get())[1]
+
+
+# %% wrong="debug-find" because="Returns an empty text instead of `None` if there is no NaN."
+def find_nan(f, *args):
+    error, _ = jax.jit(checkify.checkify(f, errors=checkify.nan_checks))(*args)
+    message = error.get() or ""
+    found = re.search(r"primitive: (\w+)", message)
+    return found[1] if found else ""
+
+
+# %% wrong="debug-find" because="Does not unpack the pair of error value and result that the transformed function returns."
+def find_nan(f, *args):
+    error = jax.jit(checkify.checkify(f, errors=checkify.nan_checks))(*args)
+    message = error.get()
+    return None if message is None else re.search(r"primitive: (\w+)", message)[1]
+
+
+# %% wrong="debug-find" because="Catches `jax.errors.JaxRuntimeError`, but `error.throw()` raises `checkify.JaxRuntimeError`, which is another class."
+def find_nan(f, *args):
+    error, _ = checkify.checkify(f, errors=checkify.nan_checks)(*args)
+    try:
+        error.throw()
+    except jax.errors.JaxRuntimeError as problem:
+        return re.search(r"primitive: (\w+)", str(problem))[1]
+    return None
+
+
+# %% wrong="debug-find" because="Returns the whole message instead of the name."
+def find_nan(f, *args):
+    with jax.debug_nans(True), jax.disable_jit():
+        try:
+            f(*args)
+        except FloatingPointError as problem:
+            return str(problem)
+    return None
+
+
+# %% wrong="debug-find" because="Looks at the result first, but a `where` may have masked the NaN."
+def find_nan(f, *args):
+    result = f(*args)
+    if not any(bool(jnp.isnan(leaf).any()) for leaf in jax.tree.leaves(result)):
+        return None
+    with jax.debug_nans(True), jax.disable_jit():
+        try:
+            f(*args)
         except FloatingPointError as problem:
             return str(problem).split()[-1]
 
@@ -1136,12 +1197,15 @@ for (when, batch), answer in zip(cases.items(), answers, strict=True):
 
 
 def probe_sizes(params, batches):
-    guarded = guarded_step(lambda params, batch: params - jnp.log(batch).sum())
-    return [guarded(params, batch) for batch in batches]
+    guarded, answers = guarded_step(lambda params, batch: params - jnp.log(batch).sum()), []
+    with contextlib.suppress(TypeError):
+        answers += (guarded(params, batch) for batch in batches)
+    return answers
 
 
 batches = [rng.uniform(1, 2, size=size).astype(np.float32) for size in (3, 5, 3)]
 answers = ask(probe_sizes, jnp.float32(1), [jnp.asarray(batch) for batch in batches])
+require(len(answers) == 3, "After a batch of one shape, a batch of another shape raises a TypeError.")
 for batch, answer in zip(batches, answers, strict=True):
     with case("when the batches have several shapes"):
         compare(answer, (np.float32(1 - np.log(batch).sum()), None), label="(params, message)")
@@ -1203,7 +1267,7 @@ def guarded_step(step):
     return guarded
 
 
-# %% wrong="debug-guard" because="Uses the automatic checks, which do not include the step's own checks."
+# %% wrong="debug-guard" because="Leaves out the step's own checks, which are not among the automatic checks."
 def guarded_step(step):
     checked = jax.jit(checkify.checkify(step, errors=checkify.automatic_checks))
 
@@ -1226,7 +1290,7 @@ def guarded_step(step):
     return guarded
 
 
-# %% wrong="debug-guard" because="Raises the error, which ends the training."
+# %% wrong="debug-guard" because="Lets the error leave `guarded`, which ends the training. `error.throw()` raises `checkify.JaxRuntimeError`."
 def guarded_step(step):
     checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
 
@@ -1238,7 +1302,7 @@ def guarded_step(step):
     return guarded
 
 
-# %% wrong="debug-guard" because="Creates the compiled function in each call, so each call traces and compiles again."
+# %% wrong="debug-guard" because="Keeps no compiled function from call to call, so Python runs the step in each call."
 def guarded_step(step):
     def guarded(params, batch):
         checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
@@ -1249,7 +1313,7 @@ def guarded_step(step):
     return guarded
 
 
-# %% wrong="debug-guard" because="Does not compile the step, so Python runs it in each call."
+# %% wrong="debug-guard" because="Keeps no compiled function from call to call, so Python runs the step in each call."
 def guarded_step(step):
     checked = checkify.checkify(step, errors=checkify.all_checks)
 
@@ -1317,6 +1381,174 @@ def guarded_step(step):
     return guarded
 
 
+# %% wrong="debug-guard" because="Leaves out the step's own checks, which are not among the automatic checks."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.nan_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Leaves out one of the four sets of checks, so a division by zero is not reported."
+def guarded_step(step):
+    checked = jax.jit(
+        checkify.checkify(step, errors=checkify.user_checks | checkify.nan_checks | checkify.index_checks)
+    )
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Leaves out one of the four sets of checks, so a division by zero is not reported."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.user_checks | checkify.nan_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Returns a fixed text, so the message of the failed check is lost."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        if error.get() is None:
+            return new, None
+        return params, "the step failed"
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Returns the error value instead of its message."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        if error.get() is None:
+            return new, None
+        return params, error
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Tests the error value itself, which is always true. `error.get()` is `None` if no check failed."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        if error:
+            return params, error.get()
+        return new, None
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Reads the error inside the compiled function, where it is a tracer. Read it after the call."
+def guarded_step(step):
+    checked = checkify.checkify(step, errors=checkify.all_checks)
+
+    @jax.jit
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Donates the parameters, but they are returned if the step fails."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks), donate_argnums=0)
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Lets the error leave `guarded`, which ends the training. `error.throw()` raises `checkify.JaxRuntimeError`."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        try:
+            error.throw()
+        except jax.errors.JaxRuntimeError as problem:
+            return params, str(problem)
+        return new, None
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Compiles the step without `checkify`, so JAX rejects a `checkify.check` in it."
+def guarded_step(step):
+    compiled = jax.jit(step)
+
+    def guarded(params, batch):
+        try:
+            with jax.debug_nans(True):
+                return compiled(params, batch), None
+        except FloatingPointError as problem:
+            return params, str(problem)
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Compiles the step without `checkify`, so JAX rejects a `checkify.check` in it."
+def guarded_step(step):
+    compiled = jax.jit(step)
+
+    def guarded(params, batch):
+        new = compiled(params, batch)
+        if all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(new)):
+            return new, None
+        return params, "not finite"
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Returns an empty message instead of `None` if nothing failed."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get() or ""
+        return (params if message else new), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Returns the message first and the parameters second."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return message, (new if message is None else params)
+
+    return guarded
+
+
 # %% right="debug-guard"
 def guarded_step(step):
     every = checkify.user_checks | checkify.index_checks | checkify.div_checks | checkify.nan_checks
@@ -1348,7 +1580,276 @@ def guarded_step(step):
     return guarded
 
 
-# %% [markdown] task="debug-seeds" stars=3 minutes=35 skills="13_debugging,03_jit,04_grad,08_control_flow,09_training,debug-find"
+# %% [markdown] task="debug-slow-start" stars=2 minutes=15 skills="13_debugging,03_jit,08_control_flow,debug-guard"
+# ## A slow start
+# *Needs: Deeper: a field guide to slow tracing and compilation.*
+#
+# **Goal.** This simulation compiles in each call, and the more steps it has, the longer it takes. Read the causes from the log, and write it so that it compiles once for all rates and numbers of steps.
+#
+# ```python
+# def simulation_as_found(step, x, rate, steps):
+#     @jax.jit
+#     def run(x):
+#         for i in range(steps):
+#             x = step(x, rate)
+#         return x
+#
+#     return run(x)
+# ```
+#
+# **Signature.** `make_simulation(step)`. `step(x, rate)` takes a float array of any shape and a float, and returns an array of the shape and dtype of `x`. `make_simulation` returns a function `simulate(x, rate, steps)`, which applies `step` to `x` `steps` times and returns the result. `rate` is a Python float, and `steps` is a Python int from 0.
+#
+# **Example.** With `step = lambda x, rate: rate * x`, `make_simulation(step)(jnp.ones(2), 3.0, 2)` is `[9, 9]`.
+#
+# **Judged.** Values. With arrays of one shape and dtype, only the first call of `simulate` traces `step`, and all later calls use the same compiled program, also with other rates and numbers of steps. This program has one loop, and its size does not depend on `steps`. **Not judged.** Seconds, how often the first call traces `step`, and gradients of `simulate`.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Call the function twice inside `with jax.explain_cache_misses(True):`. What does the log name as the difference? And how many operations does `jax.make_jaxpr` show for 5 and for 50 steps?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Look for a function object that is new in each call, for a number that is a constant of the program, and for a loop that Python writes out. The values of *arguments* are not part of the cache key.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Compile one function of `x`, `rate` and `steps` in `make_simulation`, outside `simulate`, or let it be `simulate`. `jax.lax.fori_loop(0, steps, body, x)` accepts a traced number of iterations.
+#
+# </details>
+
+
+# %% answer="debug-slow-start"
+def make_simulation(step):
+    """simulate(x, rate, steps): x after `steps` times step(x, rate), by one program for all rates and numbers of steps."""
+
+    ### BEGIN SOLUTION
+    @jax.jit
+    def simulate(x, rate, steps):
+        return jax.lax.fori_loop(0, steps, lambda _, x: step(x, rate), x)
+
+    return simulate
+    ### END SOLUTION
+
+
+# %% check="debug-slow-start" name="example" points=1
+"""The example: two steps that multiply by 3."""
+
+
+def probe_example(x):
+    return make_simulation(lambda x, rate: rate * x)(x, 3.0, 2)
+
+
+compare(ask(probe_example, jnp.ones(2)), np.array([9, 9], np.float32), label="the result")
+
+# %% hidden="debug-slow-start" name="values" points=1
+"""Right for other steps, shapes, rates and numbers of steps."""
+
+
+def probe_values(xs, rates, numbers):
+    simulate = make_simulation(lambda x, rate: x + rate * (jnp.roll(x, 1, axis=0) - x))
+    return [[simulate(x, rate, steps) for rate, steps in zip(rates, numbers, strict=True)] for x in xs]
+
+
+rng = inputs.rng()
+xs = [rng.normal(size=size).astype(np.float32) for size in ((5,), (3, 2))]
+rates, numbers = [float(rate) for rate in rng.uniform(0.1, 0.9, size=4)], [4, 1, 0, int(rng.integers(5, 9))]
+answers = ask(probe_values, [jnp.asarray(x) for x in xs], rates, numbers)
+for x, results in zip(xs, answers, strict=True):
+    for rate, steps, got in zip(rates, numbers, results, strict=True):
+        wanted = x.copy()
+        for _ in range(steps):
+            wanted = wanted + np.float32(rate) * (np.roll(wanted, 1, axis=0) - wanted)
+        when = "without a step" if steps == 0 else "with one step" if steps == 1 else "with several steps"
+        with case(when):
+            compare(got, wanted, label="the result")
+
+# %% hidden="debug-slow-start" name="program" points=2
+"""The program has one loop, its size does not depend on the number of steps, and it is right."""
+
+
+def probe_program(x, rate, steps):
+    return make_simulation(lambda x, rate: jnp.sin(rate * x))(x, rate, steps)
+
+
+rng = inputs.rng()
+x, rate, made = rng.uniform(1, 2, size=4).astype(np.float32), float(rng.uniform(0.5, 0.9)), {}
+for steps in (3, 11):
+    made[steps] = program(probe_program, x, rate, steps)
+    wanted = x
+    for _ in range(steps):
+        wanted = np.sin(np.float32(rate) * wanted)
+    compare(made[steps].run(x, rate, steps), wanted, label=f"the result of {steps} steps")
+require(
+    made[11].operations == made[3].operations,
+    f"The program of 3 steps has {made[3].operations} operations, and that of 11 steps {made[11].operations}: a Python "
+    "loop was unrolled. Use a loop of `jax.lax`.",
+)
+require(made[11].loops == 1, f"The program has {made[11].loops} loops; expected one over the steps.")
+
+# %% hidden="debug-slow-start" name="compiled" points=2 observed=true
+"""Calls with arrays of one shape trace the step in the first call only."""
+
+
+def probe_traces(xs, calls):
+    step = counted(lambda x, rate: x - rate * jnp.tanh(x))
+    simulate, results, traces = make_simulation(step), [], []
+    for x, (rate, steps) in zip(xs, calls, strict=True):
+        results.append(simulate(x, rate, steps))
+        traces.append(step.calls)
+    return results, traces
+
+
+rng = inputs.rng()
+first, second = rng.normal(size=(2, 3)).astype(np.float32)
+one, other = (float(rate) for rate in (rng.uniform(0.1, 0.4), rng.uniform(0.6, 0.9)))
+calls = {
+    "first": (first, one, 4),
+    "the same arguments": (first, one, 4),
+    "another array": (second, one, 4),
+    "another number of steps": (first, one, 6),
+    "another rate": (first, other, 4),
+}
+found, traces = ask(
+    probe_traces, [jnp.asarray(x) for x, _, _ in calls.values()], [(rate, steps) for _, rate, steps in calls.values()]
+)
+require(traces[0] > 0, "The first call does not call `step`.")
+for what, before, after in zip(list(calls)[1:], traces, traces[1:], strict=False):
+    require(after == before, f"A call with {what} traces `step` again. One program should serve all calls.")
+for (what, (x, rate, steps)), got in zip(calls.items(), found, strict=True):
+    wanted = x
+    for _ in range(steps):
+        wanted = wanted - np.float32(rate) * np.tanh(wanted)
+    compare(got, wanted, label="the first result" if what == "first" else f"the result for {what}")
+
+# %% [markdown] why="debug-slow-start"
+# The cache key of `jit` contains the function object, the static arguments, and the shapes and dtypes of the others. Here none of them changes. A loop with a traced bound becomes a `while` in the program, which contains the step once. The price is that `jax.grad` rejects such a loop. **Next:** How would you simulate 1 to 1,000 steps with a `scan`, which has a gradient, and few compilations?
+
+
+# %% wrong="debug-slow-start" because="Creates the compiled function, or the body of the loop, in each call. The function object is part of the cache key."
+def make_simulation(step):
+    def simulate(x, rate, steps):
+        @jax.jit
+        def run(x, rate, steps):
+            return jax.lax.fori_loop(0, steps, lambda _, x: step(x, rate), x)
+
+        return run(x, rate, steps)
+
+    return simulate
+
+
+# %% wrong="debug-slow-start" because="Makes the number of steps static, so each number has a program of its own."
+def make_simulation(step):
+    def simulate(x, rate, steps):
+        return jax.lax.scan(lambda x, _: (step(x, rate), None), x, length=steps)[0]
+
+    return jax.jit(simulate, static_argnums=2)
+
+
+# %% wrong="debug-slow-start" because="Makes the rate a constant of the program, so each rate has a program of its own."
+def make_simulation(step):
+    def simulate(x, rate, steps):
+        return jax.lax.fori_loop(0, steps, lambda _, x: step(x, rate), x)
+
+    return jax.jit(simulate, static_argnums=1)
+
+
+# %% wrong="debug-slow-start" because="Makes the number of steps static for a Python loop, which is unrolled."
+def make_simulation(step):
+    def simulate(x, rate, steps):
+        for _ in range(steps):
+            x = step(x, rate)
+        return x
+
+    return jax.jit(simulate, static_argnums=2)
+
+
+# %% wrong="debug-slow-start" because="Compiles a single step and loops in Python, so a call runs as many programs as steps."
+def make_simulation(step):
+    compiled = jax.jit(step)
+
+    def simulate(x, rate, steps):
+        for _ in range(steps):
+            x = compiled(x, rate)
+        return x
+
+    return simulate
+
+
+# %% wrong="debug-slow-start" because="Loops over `range` of a traced number, but Python needs its value."
+def make_simulation(step):
+    @jax.jit
+    def simulate(x, rate, steps):
+        for _ in range(steps):
+            x = step(x, rate)
+        return x
+
+    return simulate
+
+
+# %% wrong="debug-slow-start" because="Uses `scan` with a traced number of steps, but the length of a `scan` is part of the program."
+def make_simulation(step):
+    @jax.jit
+    def simulate(x, rate, steps):
+        return jax.lax.scan(lambda x, _: (step(x, rate), None), x, length=steps)[0]
+
+    return simulate
+
+
+# %% wrong="debug-slow-start" because="Creates the compiled function, or the body of the loop, in each call. The function object is part of the cache key."
+def make_simulation(step):
+    def simulate(x, rate, steps):
+        return jax.lax.fori_loop(0, steps, lambda _, x: step(x, rate), x)
+
+    return simulate
+
+
+# %% wrong="debug-slow-start" because="Keeps the program of the first call, which contains its rate and number of steps as constants."
+def make_simulation(step):
+    programs = []
+
+    def simulate(x, rate, steps):
+        if not programs:
+            programs.append(jax.jit(lambda x: jax.lax.fori_loop(0, steps, lambda _, x: step(x, rate), x)))
+        return programs[0](x)
+
+    return simulate
+
+
+# %% wrong="debug-slow-start" because="Counts from 1, so one step is missing."
+def make_simulation(step):
+    @jax.jit
+    def simulate(x, rate, steps):
+        return jax.lax.fori_loop(1, steps, lambda _, x: step(x, rate), x)
+
+    return simulate
+
+
+# %% right="debug-slow-start"
+def make_simulation(step):
+    @jax.jit
+    def run(x, rate, steps):
+        more = lambda carry: carry[0] < steps
+        return jax.lax.while_loop(more, lambda carry: (carry[0] + 1, step(carry[1], rate)), (0, x))[1]
+
+    def simulate(x, rate, steps):
+        return run(x, rate, steps)
+
+    return simulate
+
+
+# %% right="debug-slow-start"
+@functools.partial(jax.jit, static_argnums=0)
+def repeat(step, x, rate, steps):
+    return jax.lax.fori_loop(0, steps, lambda _, x: step(x, rate), x)
+
+
+def make_simulation(step):
+    return functools.partial(repeat, step)
+
+
+# %% [markdown] task="debug-seeds" stars=3 minutes=35 skills="13_debugging,03_jit,04_grad,08_control_flow,09_training,debug-find,debug-slow-start"
 # ## Five bugs from real notebooks
 # **Goal.** This course grew from older notebooks, its seeds. The function `train_as_found` in the setup cell combines five bugs from their code. Run it, find the bugs, and write the function without them.
 #
@@ -1519,10 +2020,13 @@ for dtype in (np.float32, np.float16):
     d, k = (int(size) for size in rng.integers(3, 9, size=2))
     params = {"w": rng.normal(size=(d, k)).astype(dtype), "b": np.zeros(k, dtype)}
     batches = {"x": rng.normal(size=(2, 4, d)).astype(dtype), "y": np.zeros((2, 4), np.int32)}
-    data = jax.tree.map(jnp.asarray, (params, batches))
-    got = ask(lambda params, batches: int(fix_the_seeds(params, batches, 0.5)["bytes"]), *data)
+    # Compiled, as eager code compiles each operation.
+    made = program(lambda params, batches: fix_the_seeds(params, batches, 0.5)["bytes"], params, batches)
     wanted = (d * k + k) * np.dtype(dtype).itemsize
-    require(got == wanted, f"With {np.dtype(dtype).name} parameters, the number of bytes is not right.")
+    require(
+        made.run(params, batches) == wanted,
+        f"With {np.dtype(dtype).name} parameters, the number of bytes is not right.",
+    )
 
 # %% [markdown] why="debug-seeds"
 # None of the five bugs changes a shape, and only one raises an error. `debug_nans` finds the norm, and a gradient that is exactly zero points to a loss that does not use its argument. A test with one bad batch finds the update that is kept. **Next:** Which of these bugs would a test with a decreasing loss have found?
@@ -1549,11 +2053,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Leaves the loss with the parameters from before the first step, so its gradient is zero."
@@ -1577,11 +2077,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Calls a function of Optax that does not exist."
@@ -1605,11 +2101,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Stops after the bad step, but keeps its update."
@@ -1634,11 +2126,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Tests for NaN only, so infinities go on."
@@ -1662,11 +2150,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Tests the loss, but not the new parameters."
@@ -1690,11 +2174,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Tests the new parameters, but not the loss."
@@ -1718,11 +2198,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Tests `w`, but not `b`."
@@ -1745,11 +2221,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Tests the sum of each leaf, which overflows for large but finite values."
@@ -1773,11 +2245,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Multiplies the update by 0 or 1, but 0 times NaN is NaN."
@@ -1801,11 +2269,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Skips bad steps and continues with the next batch, but the run should end."
@@ -1830,11 +2294,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Counts the numbers instead of their bytes."
@@ -1906,11 +2366,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Sums the errors of a batch instead of computing their mean."
@@ -1934,11 +2390,7 @@ def fix_the_seeds(params, batches, rate):
 
     carry = params, tx.init(params), 0, True
     (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {
-        "params": params,
-        "steps": steps,
-        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
-    }
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Stops with a Python `if` on traced values."
