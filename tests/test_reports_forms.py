@@ -299,7 +299,7 @@ def test_what_cannot_be_written_is_said_in_a_sentence(
     ("content", "said"),
     [
         (None, "cannot be read: No such file or directory."),
-        ("", "contains no results. Write them with `grader grade DIR --json results.json`."),
+        ("", "contains no results. Pass the file that `grader grade DIR --json FILE` wrote."),
         ("[]", "contains no results."),
         ('{"version": 1}', "contains no results."),
         ('{"version": 1, "results": [{}]}', "contains no results."),
