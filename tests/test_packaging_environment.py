@@ -147,7 +147,7 @@ def test_the_first_python_that_is_new_enough_is_taken() -> None:
 
 
 def test_an_old_python_is_named_with_what_to_do() -> None:
-    with pytest.raises(environment.SetupError, match=r"3\.11 or newer is needed, and python3 is 3\.9") as caught:
+    with pytest.raises(environment.SetupError, match=r"3\.11 or newer is required, but python3 is 3\.9") as caught:
         environment.find_python(("python3", "python3.13"), {"python3": (3, 9), "python3.13": None}.get)
     assert "make setup PYTHON=" in str(caught.value)
 
@@ -244,12 +244,12 @@ def test_an_unfinished_environment_is_finished(checkout: Path, steps: list[str])
 
 
 def test_a_full_disk_is_said_before_anything_is_downloaded() -> None:
-    with pytest.raises(environment.SetupError, match=r"2\.8 GB of room are needed here, and 1\.5 GB are free"):
+    with pytest.raises(environment.SetupError, match=r"needs 2\.8 GB of disk space, but 1\.5 GB are free"):
         environment.announce("cpu", True, 1.5)
 
 
 def test_a_torch_that_there_is_not() -> None:
-    with pytest.raises(environment.SetupError, match="TORCH=gpu is not a choice: say TORCH=cpu, TORCH=no, TORCH=cuda"):
+    with pytest.raises(environment.SetupError, match=r"TORCH=gpu is not a choice\. Use TORCH=cpu, TORCH=no, "):
         environment.choose("gpu", {})
 
 
