@@ -49,11 +49,11 @@ FOURTH = "the wrong answer on line 4."
         ((*SOUND, answer(4, "failed", "error")), [f"The hidden check values is itself at fault with {FOURTH}"]),
         (
             (*SOUND, answer(4, "failed", "failed", " ")),
-            ["The hidden check values says nothing beyond its title where it fails."],
+            ["The hidden check values has no message except its title when it fails."],
         ),
         (
             (SOUND[0], replace(SOUND[0], where="line 3")),
-            ["The hidden check values says the same to all 2 wrong answers that fail it."],
+            ["The hidden check values has one message for all 2 wrong answers that fail it."],
         ),
         (SOUND[:1], []),
         (
@@ -173,4 +173,4 @@ def test_exercises_come_in_the_lessons_order_and_a_lost_one_is_told(monkeypatch:
     course, told = Course(COURSES / "small"), list[ExerciseReport]()
     assert proof.preview(course, LESSON, 2, told.append) == told
     assert [one.exercise for one in told] == [exercise.id for exercise in course.lesson(LESSON).exercises]
-    assert [one.problem for one in told] == ["The rehearsal itself ended: it is gone.", None, None]
+    assert [one.problem for one in told] == ["The process that ran its wrong answers failed: it is gone.", None, None]
