@@ -282,7 +282,7 @@ def _list_changes(course: Course) -> None:
     lines = [f"{one.copy.lesson}  {one.summary}" for one in found if one.matters]
     only_words = sum(one.words and not one.matters for one in found)
     if only_words:  # a lesson's text, or what is shown after an exercise: no reason for alarm
-        lines.append(f"only words in {phrase(only_words, 'notebook')}")
+        lines.append(f"only the text of {phrase(only_words, 'notebook')}")
     if lines:
         echo("The course has changed since you got your copies:")
         for line in lines:

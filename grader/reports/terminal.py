@@ -20,8 +20,8 @@ from grader.prove.proof import AnswerReport, ExerciseReport
 
 # What the first line of a report states, or where it has no room for that, the command on stderr.
 AUTOMATIC_ONLY = (
-    "Automatic points only. Points and comments of a person and late penalties are in nbgrader's gradebook, "
-    "and `nbgrader export` writes them."
+    "Automatic points only. Manual points and late penalties are in nbgrader's gradebook, and `nbgrader export` writes "
+    "them."
 )
 
 
