@@ -224,7 +224,7 @@ def test_a_checkout_that_moved_gets_a_new_environment(checkout: Path, steps: lis
     os.rename(checkout, moved)
     environment.setup("", "python3.12", moved)
     assert steps == ["venv python3.12", "no->no"]
-    assert "0.5 GB to download" in capsys.readouterr().out
+    assert "downloads about 0.5 GB" in capsys.readouterr().out
 
 
 def test_an_environment_that_is_a_link_leaves_what_it_leads_to_alone(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_cuda_is_refused_unless_asked_for() -> None:
     with pytest.raises(environment.SetupError) as caught:
         environment.refuse_unasked_cuda(CUDA, "cpu")
     message = str(caught.value)
-    assert "3 more packages (nvidia-cublas, nvidia-nccl-cu13, triton, ...)" in message
+    assert "3 CUDA packages (nvidia-cublas, nvidia-nccl-cu13, triton, ...)" in message
     for way_out in ("PIP_EXTRA_INDEX_URL", "make setup TORCH=no", "make setup TORCH=cuda"):
         assert way_out in message
     environment.refuse_unasked_cuda(CUDA, "cuda")

@@ -129,7 +129,8 @@ def test_each_wrong_answer_stands_beside_what_its_learner_reads(grader: Grader, 
 def test_a_page_says_the_same(grader: Grader, small: Path, tmp_path: Path) -> None:
     page = tmp_path / "preview.html"
     done = grader("--course", small, "preview", LESSON, "--html", page, "--jobs", 1)
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    told = f"{page}: the messages of 3 exercises. Do not share this page with learners.\n"
+    assert (done.returncode, done.stdout) == (0, told), done.stderr
     said = " ".join(Page(page.read_text()).said.split())
     assert "Preview of 01_small" in said
     assert "✗ Doubles any array. 2 points, hidden Values of the result, float32[5], are not right. Perhaps: Sq" in said

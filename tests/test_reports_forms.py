@@ -280,7 +280,10 @@ def test_the_command_writes_any_form(grader: Grader, tmp_path: Path) -> None:
             ["--as", "gradescope"],
             "This report is for one notebook, but there are 4. Choose one with --learner and --lesson.",
         ),
-        (["--as", "gradescope", "--learner", "nobody"], "This report is for one notebook, but there are 0."),
+        (
+            ["--as", "gradescope", "--learner", "nobody"],
+            "contains no result of nobody. Learners: one, two, three. Lessons: ",
+        ),
         (["--as", "csv", "--out", "/proc/x"], "/proc/x cannot be written: No such file or directory."),
     ],
 )

@@ -42,8 +42,8 @@ def new_exercise(
 ) -> None:
     """Write the skeleton of an exercise to your own folder.
 
-    Your folder is DIR, or else the current folder. It extends the course (docs/overlay.md) and must be outside of it,
-    because the course is public.
+    Your folder is DIR, or else the current folder. It extends the course and is outside of it, because the course is
+    public (docs/overlay.md). To add an exercise to the course itself, run this in the course with `--to .`.
     """
     with refusing(scaffold.ScaffoldError):
         course = _own_folder(to, exercise, lesson)
