@@ -1,4 +1,4 @@
-"""This checkout is a course of nbgrader's: its commands, Formgrader and the Assignment List work in it."""
+"""nbgrader's configuration of this course: its commands, Formgrader and the Assignment List work in this folder."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 00 · Start here
 #
-# *The core takes about 25 minutes. Three "Deeper" sections can be skipped, and there are no exercises yet.* After this page you know what JAX does with a Python function, where it runs, and how this course works. Run each cell with Shift+Enter.
+# *The core takes about 25 minutes. Three "Deeper" sections can be skipped. This page has no exercises.* After this page, you know what JAX does with a Python function, where it runs, and how this course works. Run each cell with Shift+Enter.
 #
 # **Prerequisites.** Python, NumPy, and what a gradient is.
 
@@ -114,7 +114,7 @@ program = fast.lower(replicated, sharded_xs, sharded_ys).compile()
 print_collectives(program)
 
 # %% [markdown]
-# The compiler inserted the communication. In an [all-reduce](../docs/glossary.md#all-reduce), the devices add up their parts of the gradient, which has 16,640 elements here, one for each parameter. Lessons 16 to 21 teach how to choose shardings, and the checks of their exercises inspect compiled programs in this way.
+# The compiler inserted the communication. In an [all-reduce](../docs/glossary.md#all-reduce), the devices add up their parts of the gradient, which has 16,640 elements here, one for each parameter. Part III of the course teaches how to choose shardings, and the checks of its exercises inspect compiled programs in this way.
 #
 # ## From Python to the chip
 # JAX turns a Python function into machine code in four steps.
@@ -174,7 +174,7 @@ print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, backend {jax.defa
 grader.learning.course_map()
 
 # %% [markdown]
-# Start with lesson 01 if you are new to JAX. Start with 03 if you know NumPy well and have seen a tracer. If you train on one device and want to use more, start with 16. The [glossary](../docs/glossary.md) explains the terms.
+# Start with lesson 01 if you are new to JAX. Start with 03 if you know NumPy well and have seen a tracer. Start with 16 if you already train on one device and want to use several. The [glossary](../docs/glossary.md) explains the terms.
 #
 # ## Summary
 #

@@ -140,7 +140,7 @@ for n in (1, 6):
     require(isinstance(got, tuple) and len(got) == 2, "The result is not a pair (params, losses).")
     if n > 1 and getattr(got[1], "shape", None) == (n,):
         shifted = np.allclose(got[1][:-1], losses[1:], rtol=1e-3) and not np.allclose(got[1][0], losses[0], rtol=1e-3)
-        require(not shifted, "The losses are those after each step; wanted: those before it.")
+        require(not shifted, "The losses are those after each step; expected those before it.")
     compare(got, (trained, losses), label="(params, losses)")
 
 # %% hidden="control-train" name="program" points=2
@@ -616,7 +616,7 @@ if getattr(got[0], "shape", None) == (5, 3):
 compare(got[0], last, label="the last states of a batch")
 if getattr(got[1], "shape", None) == (5, 6, 3):
     early = np.allclose(got[1][:, 1:], states[:, :-1], atol=1e-3)
-    require(not early, "The states are those before each step; wanted: those after it.")
+    require(not early, "The states are those before each step; expected those after it.")
 compare(got[1], states, label="the states of a batch")
 
 
@@ -1175,7 +1175,7 @@ for size in (4, 9):
     require(rows <= size, f"For size {size} the program processes {rows} rows together.")
     require(
         made.loops == 1,
-        f"The program has {made.loops} loops; wanted: one, over the chunks."
+        f"The program has {made.loops} loops; expected one, over the chunks."
         + " Is there a Python loop?" * (not made.loops),
     )
     require(rows >= size, f"For size {size} the program processes {rows} row{'s' * (rows > 1)} at a time.")
@@ -1803,7 +1803,7 @@ compare(both.run(a[0]), (np.sqrt(a[0]), 0.5 / np.sqrt(a[0])), label="the result 
 require(both.loops > 0, "The program has no loop, so `newton_sqrt` does not compute the root.")
 require(
     both.loops == 1,
-    f"The program of value and gradient has {both.loops} loops; wanted: one, the search. The derivative goes through the "
+    f"The program of value and gradient has {both.loops} loops; expected one, the search. The derivative goes through the "
     "steps of the search, or repeats the search.",
 )
 
@@ -2037,7 +2037,7 @@ if getattr(got[0], "shape", None) == (e, t, 4):
     result = np.asarray(got[0])
     before = np.concatenate([starts[:, None], states[:, :-1]], axis=1)
     require(
-        not np.allclose(result, before, atol=1e-3), "The states are those before each push; wanted: those after it."
+        not np.allclose(result, before, atol=1e-3), "The states are those before each push; expected those after it."
     )
     ended = np.arange(t) > taken[:, None]  # two states in a row that are over
     still = np.diff(result, axis=1, prepend=starts[:, None])[ended]

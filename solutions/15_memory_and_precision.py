@@ -269,7 +269,7 @@ compare(made.run(layers, x)["loss"], np.float32(np.mean(wanted**2)), label="the 
 found, parameters = nbytes(made.outputs["stored"]), nbytes(layers)
 require(
     found <= parameters + 4 * x.nbytes,
-    f"The residuals have {found:,} bytes. Wanted: the {parameters:,} bytes of the parameters, and 3 or 4 arrays of the "
+    f"The residuals have {found:,} bytes; expected the {parameters:,} bytes of the parameters, and 3 or 4 arrays of the "
     f"{x.nbytes} bytes of x.",
 )
 require(
@@ -591,7 +591,7 @@ found = (nbytes(made.outputs["stored"]) - nbytes(ws)) / x.nbytes
 for few, beyond in (("few", 3.9 - found), ("many", found - 4.1)):
     require(
         beyond < 0,
-        f"Three layers store too {few} arrays. Wanted, in addition to the weights: x, and the product of each layer.",
+        f"Three layers store too {few} arrays; expected, in addition to the weights: x, and the product of each layer.",
     )
 t, d, h = (int(rng.integers(*limits)) for limits in ((40, 60), (3, 6), (10, 30)))
 d *= 2

@@ -708,7 +708,7 @@ for before, after in zip(tree, placed, strict=True):
         found == [before.nbytes // 8 if can else before.nbytes] * 8,
         f"Each device holds {in_words(found)} of a leaf {before.shape} of {before.nbytes:,} bytes; "
         + (
-            f"wanted {before.nbytes // 8:,}: eight divides one of its axes."
+            f"expected {before.nbytes // 8:,}, because eight divides one of its axes."
             if can
             else "none of its axes can be sharded, so every device should hold all of it."
         ),
@@ -729,7 +729,7 @@ for name, before in tree.items():
         found == [before.nbytes // 4 if can else before.nbytes] * 4,
         f"On a mesh of four devices, each holds {in_words(found)} of a leaf {before.shape} of {before.nbytes:,} bytes; "
         + (
-            f"wanted {before.nbytes // 4:,}: four divides one of its axes."
+            f"expected {before.nbytes // 4:,}, because four divides one of its axes."
             if can
             else "none of its axes can be sharded, so every device should hold all of it."
         ),

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from conftest import ROOT, Grader
 from fill import fill, write
+from typer.main import get_command
 
 from grader import cli
 from grader.course import Course
@@ -101,8 +102,17 @@ def test_a_pipe_gets_plain_lines_and_no_progress(course: Path, grader: Grader) -
         (["check", "course.toml"], "No lesson is called course.toml. Rename the notebook after its lesson: 01_small"),
         (["report", "none.json", "--as", "csv"], "none.json cannot be read: No such file or directory."),
         (["prove", "99_none"], "There is no lesson 99_none."),
-        (["build", "99_none"], "there is no lesson `99_none`."),
-        (["--course", "/proc", "build"], "no course.toml in this folder or above."),
+        (["build", "99_none"], "There is no lesson 99_none. Lessons: 01_small."),
+        (["check", "1_small"], "There is no notebook 1_small. Did you mean 01_small?"),
+        (["check", "work/01_small"], "There is no notebook work/01_small. Did you mean 01_small?"),
+        (["solution", "01_smal"], "There is no lesson 01_smal. Did you mean 01_small?"),
+        (["grade", "course.toml"], "course.toml is a file. Pass the folder that contains"),
+        (
+            ["grade", "submitted/one"],
+            "If submitted/one is the folder of one learner, pass the folder that contains it.",
+        ),
+        (["--course", "/proc", "build"], "/proc: no course.toml in this folder or in one above it. Change to"),
+        (["--course", "/proc/none", "build"], "There is no folder /proc/none. Pass the folder of a course"),
         (["preview", "99_none"], "There is no lesson 99_none."),
         (["preview", LESSON, "--html", "/proc/none/page.html"], "/proc/none/page.html"),
         (["bundle", "99_none", "--out", "out"], "99_none"),
@@ -173,6 +183,23 @@ def test_one_exercise_is_checked_by_its_id_its_title_or_a_part(
     assert {check["exercise"] for check in result["checks"]} == {"small-double" if double else "small-mean"}
     assert (status, result["score"], result["max_score"]) == ((0, 3, 3) if double else (1, 0, 3))
     assert ("Full points: Double (3)" if double else "Not attempted: A loss\n") in out
+
+
+def test_the_help_lists_every_verb_and_names_arguments_without_types(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for words, wanted in (
+        ([], [f"  {name} " for name in get_command(cli.app).commands]),  # type: ignore[attr-defined]
+        (["check"], ["check [OPTIONS] NOTEBOOK\n", "  NOTEBOOK  A notebook"]),
+        (["carry"], ["carry [OPTIONS] [NN_topic]...\n", "  NN_topic  Only"]),
+        (["new", "exercise"], ["exercise [OPTIONS] ID\n"]),
+    ):
+        monkeypatch.setattr("sys.argv", ["grader", *words, "--help"])
+        with pytest.raises(SystemExit):
+            cli.main()
+        text = capfd.readouterr().out
+        assert [part for part in wanted if part not in text] == []
+        assert "<" not in text
 
 
 @pytest.mark.parametrize("verb", ["build", "lab"])

@@ -204,7 +204,7 @@ def test_a_pull_touches_nothing_and_what_was_written_is_carried_over(
         "The course has changed since you got your copies:",
         "  01_small  changed: small-double (task, checks), small-total (task, answer cell, checks); "
         "not in your copy: small-new; no longer in the course: small-old",
-        "  only words in 1 notebook",
+        "  only the text of 1 notebook",
         "`grader carry`, in a terminal of JupyterLab, copies everything that you wrote into the new notebooks. "
         "The old ones are kept.",
     ]
@@ -270,7 +270,7 @@ def test_other_words_alarm_nobody(course: Path, grader: Grader) -> None:
     write_in(course / OWN, {"small-double": DOUBLE})
     change(course, WORDS, ("minutes=1", "minutes=2"))
     told = grader("--course", course, "lab", "--no-open").stdout.splitlines()
-    assert told[1:3] == ["The course has changed since you got your copies:", "  only words in 1 notebook"]
+    assert told[1:3] == ["The course has changed since you got your copies:", "  only the text of 1 notebook"]
     assert "has changed" not in grader("--course", course, "progress").stdout
     assert (carry(course).answers, texts(course / OWN)[3]) == (1, DOUBLE)
 

@@ -270,7 +270,7 @@ def test_what_cannot_be_taken_is_refused_in_words(
 )
 def test_what_is_no_notebook_is_refused_in_words(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "old.ipynb").write_bytes(content)
-    with pytest.raises(ImportRefused, match="is no notebook"):
+    with pytest.raises(ImportRefused, match="is not a notebook"):
         import_notebook(tmp_path / "old.ipynb", "01_old")
     with pytest.raises(ImportRefused, match="cannot be read: No such file"):
         import_notebook(tmp_path / "none.ipynb", "01_old")

@@ -196,11 +196,11 @@ def test_what_setup_has_not_is_imported_by_the_checks(course: Course, tmp_path: 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["small-double"], "small-double is an exercise of 01_small already. Choose another id."),
-        (["Triple"], "Triple is no legal id of an exercise. Use small letters and hyphens, as in vmap-pairwise."),
-        (["small-triple", "--lesson", "02_big"], "There is no lesson 02_big. Name one of 01_small, or list it in"),
-        (["small-triple", "--to", "{small}/mine"], "{small}/mine lies inside of {small}, and goes where that"),
-        (["small-triple", "--to", "/proc/mine"], "/proc/mine cannot be made: No such file or directory. Name a folder"),
+        (["small-double"], "01_small already has an exercise small-double. Choose another id."),
+        (["Triple"], "Triple is not a valid id of an exercise. Use lowercase letters and hyphens, as in"),
+        (["small-triple", "--lesson", "02_big"], "There is no lesson 02_big. Choose one of 01_small, or add it to"),
+        (["small-triple", "--to", "{small}/mine"], "{small}/mine is inside of {small}, so it would be published"),
+        (["small-triple", "--to", "/proc/mine"], "/proc/mine cannot be created: No such file or directory. Choose"),
         (["small-triple", "--to", ""], "The course in {small} is not your own folder. Choose one with --to, such as"),
     ],
     ids=["taken", "no id", "no lesson", "inside", "unwritable", "nowhere"],

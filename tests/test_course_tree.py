@@ -104,8 +104,8 @@ def test_a_course_is_found_from_below(tiny, monkeypatch):
 def test_no_course_above(tmp_path):
     with pytest.raises(CourseError) as caught:
         Course.find(tmp_path)
-    fix = "Change to a course, or pass --course DIR"
-    assert str(caught.value) == f"{tmp_path}:1: no course.toml in this folder or above. {fix}."
+    fix = "Change to the folder of a course, or pass --course DIR"
+    assert str(caught.value) == f"{tmp_path}: no course.toml in this folder or in one above it. {fix}."
 
 
 @pytest.mark.parametrize(

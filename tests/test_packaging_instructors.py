@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "instructors.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 # Run elsewhere: setting up comes before every run of these tests; the other opens JupyterLab and stays.
 ELSEWHERE = {
-    "make setup": ("../Makefile", "lint: setup"),
+    "make setup TORCH=no": ("../Makefile", "lint: setup"),
     "make instructor": ("test_lms_formgrader.py", "instructor"),
 }
 LEARNERS = {path.name for path in (ROOT / "examples" / "submitted").iterdir() if (path / "05_vmap").is_dir()}

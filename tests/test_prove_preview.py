@@ -49,11 +49,11 @@ FOURTH = "the wrong answer on line 4."
         ((*SOUND, answer(4, "failed", "error")), [f"The hidden check values is itself at fault with {FOURTH}"]),
         (
             (*SOUND, answer(4, "failed", "failed", " ")),
-            ["The hidden check values says nothing beyond its title where it fails."],
+            ["The hidden check values has no message except its title when it fails."],
         ),
         (
             (SOUND[0], replace(SOUND[0], where="line 3")),
-            ["The hidden check values says the same to all 2 wrong answers that fail it."],
+            ["The hidden check values has one message for all 2 wrong answers that fail it."],
         ),
         (SOUND[:1], []),
         (
@@ -129,7 +129,8 @@ def test_each_wrong_answer_stands_beside_what_its_learner_reads(grader: Grader, 
 def test_a_page_says_the_same(grader: Grader, small: Path, tmp_path: Path) -> None:
     page = tmp_path / "preview.html"
     done = grader("--course", small, "preview", LESSON, "--html", page, "--jobs", 1)
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    told = f"{page}: the messages of 3 exercises. Do not share this page with learners.\n"
+    assert (done.returncode, done.stdout) == (0, told), done.stderr
     said = " ".join(Page(page.read_text()).said.split())
     assert "Preview of 01_small" in said
     assert "✗ Doubles any array. 2 points, hidden Values of the result, float32[5], are not right. Perhaps: Sq" in said
@@ -173,4 +174,4 @@ def test_exercises_come_in_the_lessons_order_and_a_lost_one_is_told(monkeypatch:
     course, told = Course(COURSES / "small"), list[ExerciseReport]()
     assert proof.preview(course, LESSON, 2, told.append) == told
     assert [one.exercise for one in told] == [exercise.id for exercise in course.lesson(LESSON).exercises]
-    assert [one.problem for one in told] == ["The rehearsal itself ended: it is gone.", None, None]
+    assert [one.problem for one in told] == ["The process that ran its wrong answers failed: it is gone.", None, None]

@@ -280,7 +280,10 @@ def test_the_command_writes_any_form(grader: Grader, tmp_path: Path) -> None:
             ["--as", "gradescope"],
             "This report is for one notebook, but there are 4. Choose one with --learner and --lesson.",
         ),
-        (["--as", "gradescope", "--learner", "nobody"], "This report is for one notebook, but there are 0."),
+        (
+            ["--as", "gradescope", "--learner", "nobody"],
+            "contains no result of nobody. Learners: one, two, three. Lessons: ",
+        ),
         (["--as", "csv", "--out", "/proc/x"], "/proc/x cannot be written: No such file or directory."),
     ],
 )
@@ -299,7 +302,7 @@ def test_what_cannot_be_written_is_said_in_a_sentence(
     ("content", "said"),
     [
         (None, "cannot be read: No such file or directory."),
-        ("", "contains no results. Write them with `grader grade DIR --json results.json`."),
+        ("", "contains no results. Pass the file that `grader grade DIR --json FILE` wrote."),
         ("[]", "contains no results."),
         ('{"version": 1}', "contains no results."),
         ('{"version": 1, "results": [{}]}', "contains no results."),

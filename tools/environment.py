@@ -1,4 +1,4 @@
-"""Makes the course's environment, `.venv`, from exact pins; uses nothing but Python itself.
+"""Creates the course's environment, `.venv`, from pinned versions, with the standard library only.
 
     python3 tools/environment.py [--torch cpu|no|cuda] [--python python3.12]
 
@@ -28,13 +28,13 @@ STAMP = "jaxercise.json"
 SIZES = {"cpu": (0.7, 2.8), "no": (0.5, 1.9), "cuda": (3.2, 8.0)}
 
 REFUSAL = """\
-Stopped: pip would bring the CUDA build of torch. That is {count} more packages ({some}, ...) of
-several gigabytes, and nothing asked for them, so none is installed. Choose one:
+Stopped before the download: with PyTorch, pip would install {count} CUDA packages ({some}, ...)
+of several gigabytes. The course does not need them. Choose one:
 
-  a CPU build      export PIP_EXTRA_INDEX_URL=<the address that PyTorch's "Start Locally" page
-                   gives after --index-url for Linux, Pip, CPU>, then run this again
-  without torch    make setup TORCH=no     (only lessons 11 and 12 need it)
-  with CUDA        make setup TORCH=cuda
+  without PyTorch  make setup TORCH=no     (lessons 01 and 11 use it, and run without it)
+  the CPU build    export PIP_EXTRA_INDEX_URL=<the address after --index-url on PyTorch's
+                   "Start Locally" page for Linux, Pip and CPU>, then run the command again
+  the CUDA build   make setup TORCH=cuda
 """
 
 
@@ -66,9 +66,9 @@ def find_python(commands: "tuple", version_of: "object" = version_of) -> "str":
             found.append("{} is {}.{}".format(command, *version))
     seen = "; ".join(found) or "none of {} runs".format(", ".join(commands))
     raise SetupError(
-        "Python {}.{} or newer is needed, and {}.\n".format(*OLDEST, seen)
-        + "Install one (Debian and Ubuntu: python3 and python3-venv; macOS: from python.org or Homebrew), "
-        + "or name it: make setup PYTHON=/path/to/python3.12"
+        "Python {}.{} or newer is required, but {}.\n".format(*OLDEST, seen)
+        + "Install it (Debian and Ubuntu: python3 and python3-venv; macOS: from python.org or Homebrew), "
+        + "or pass its path: make setup PYTHON=/path/to/python3.12"
     )
 
 
@@ -100,7 +100,7 @@ def choose(asked: "str | None", stamp: "dict") -> "str":
     """The torch that was asked for; else the one that is there; else a CPU build."""
     choice = asked or stamp.get("torch", "cpu")
     if choice not in CHOICES:
-        raise SetupError("TORCH={} is not a choice: say TORCH={}.".format(choice, ", TORCH=".join(CHOICES)))
+        raise SetupError("TORCH={} is not a choice. Use TORCH={}.".format(choice, ", TORCH=".join(CHOICES)))
     return choice
 
 
@@ -161,7 +161,7 @@ def run_pip(command: "list", root: "Path") -> "int":
     say_progress("")
     if pip.returncode != 0:
         said = "\n".join("  " + line for line in lines[-15:])
-        raise SetupError("pip could not install what is pinned. It said:\n{}\nRun the command again.".format(said))
+        raise SetupError("pip failed. Its last lines:\n{}\nFix the cause, then run the command again.".format(said))
     return int(downloaded)
 
 
@@ -185,7 +185,7 @@ def make_venv(python: "str", venv: "Path") -> "None":
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode != 0:
         raise SetupError(
-            "{} could not make a virtual environment. On Debian and Ubuntu: apt install python3-venv.\n".format(python)
+            "{} could not create an environment. On Debian and Ubuntu: apt install python3-venv.\n".format(python)
             + done.stdout.decode(errors="replace").strip()
         )
 
@@ -194,12 +194,12 @@ def announce(torch: "str", anew: "bool", free: "float") -> "None":
     """Says what is coming before it comes, and stops where there is no room for it."""
     download, disk = SIZES[torch]
     if not anew:
-        print("Bringing .venv up to date; only what changed is downloaded.", flush=True)
+        print("Updating .venv. Only packages that changed are downloaded.", flush=True)
         return
     if free < disk:
-        raise SetupError("{} GB of room are needed here, and {:.1f} GB are free.".format(disk, free))
-    print("Making .venv, once: about {} GB to download and {} GB on disk;".format(download, disk))
-    print("two minutes on a fast line, ten on a slow one.", flush=True)
+        raise SetupError("The environment needs {} GB of disk space, but {:.1f} GB are free.".format(disk, free))
+    print("Creating .venv (only once). It downloads about {} GB and uses {} GB on disk,".format(download, disk))
+    print("which takes two minutes on a fast connection and ten on a slow one.", flush=True)
 
 
 def setup(asked: "str | None", python: "str | None", root: "Path" = ROOT) -> "None":
@@ -217,7 +217,7 @@ def setup(asked: "str | None", python: "str | None", root: "Path" = ROOT) -> "No
         make_venv(base, venv)
     downloaded = install(venv, torch, stamp.get("torch", torch), root)
     (venv / STAMP).write_text(json.dumps(wanted(root, torch)) + "\n")
-    print("Ready in {:.0f} s; {:.0f} MB were downloaded.".format(time.time() - started, downloaded / 1e6), flush=True)
+    print("Ready after {:.0f} s. It downloaded {:.0f} MB.".format(time.time() - started, downloaded / 1e6), flush=True)
 
 
 def install(venv: "Path", torch: "str", torch_before: "str", root: "Path") -> "int":
@@ -258,7 +258,7 @@ def main() -> "int":
         sys.stderr.write("\n{}\n".format(error))
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("\nStopped. Run the same command again: it goes on from here.\n")
+        sys.stderr.write("\nStopped. The same command continues from here.\n")
         return 130
     return 0
 

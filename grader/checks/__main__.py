@@ -1,8 +1,8 @@
-"""Run a notebook in a fresh kernel and print which of its checks pass: `python -m grader.checks NOTEBOOK`.
+"""Run a notebook in a fresh kernel and print which of its checks pass.
 
-For learners, and for CI in a learner's own repository. The result is not a grade, because the owner of the notebook
-controls the run too. Exits with 0 if every check passes or is skipped, with 1 if one does not, and with 2 if there is
-nothing to run.
+`python -m grader.checks NOTEBOOK` is for learners, and for CI in a learner's own repository. The result is not a grade,
+because the owner of the notebook controls the run too. Exits with 0 if every check passes or is skipped, with 1 if one
+does not, and with 2 if there is nothing to run.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import io
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -46,7 +47,12 @@ def read(asked: str) -> tuple[Path, Any]:
         places = [Path(folder) / asked / f"{asked}.ipynb" for folder in ("work", "exercises")]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
-        raise NothingToRun(f"There is no notebook {' or '.join(map(str, places))}.")
+        if Path(asked).exists():
+            raise NothingToRun(f"{asked} is not a notebook. Pass a file that ends with .ipynb, or the id of a lesson.")
+        found = [one.stem for folder in ("work", "exercises") for one in Path(folder).glob("*/*.ipynb")]
+        lessons = ", ".join(sorted({one for one in found if re.match(r"\d\d_", one)}))
+        here = f" Lessons here: {lessons}." if lessons else ""
+        raise NothingToRun(f"There is no notebook {' or '.join(map(str, places))}.{here}")
     try:
         notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
     except Exception as problem:  # nbformat's own errors have no common class
@@ -137,7 +143,7 @@ def show(result: Result) -> bool:
 def main() -> int:
     """Runs the command; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m grader.checks", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("notebook", help="a notebook, or a lesson's id: 05_vmap is exercises/05_vmap/05_vmap.ipynb")
+    parser.add_argument("notebook", help="a notebook, or a lesson id such as 05_vmap, found in work/ or exercises/")
     parser.add_argument(
         "--json", metavar="FILE", help="also write the result to FILE, in the format of docs/results.md"
     )

@@ -7,19 +7,28 @@ from typing import Annotated
 
 from rich.table import Table
 from rich.text import Text
-from typer import Argument, Exit, Option, Typer
+from typer import Argument, Exit, Option
 
-from grader.cli.app import JobsOption, LessonArgument, LessonsArgument, app, course_folder, open_course
+from grader.cli.app import (
+    Command,
+    JobsOption,
+    LessonArgument,
+    LessonsArgument,
+    app,
+    course_folder,
+    open_course,
+    refuse_unknown,
+)
 from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, refusing_files, write
 from grader.core.layout import COURSE_FILE
-from grader.core.points import number
+from grader.core.points import number, phrase
 from grader.core.text import legible
 from grader.course import Course, nbgrader_lesson, scaffold
 from grader.course import build as builder
 from grader.prove import proof as proofs
 from grader.reports import terminal
 
-new = Typer(no_args_is_help=True, rich_markup_mode=None)
+new = Command(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(new, name="new", help="Create an exercise.")
 
 
@@ -28,13 +37,13 @@ def new_exercise(
     exercise: Annotated[str, Argument(metavar="ID", help="Id of the exercise, such as vmap-pairwise.")],
     lesson: Annotated[str, Option("--lesson", metavar="NN_topic", help="The lesson to add it to.")],
     to: Annotated[
-        Path | None, Option("--to", metavar="DIR", help="Your own folder. It is created if it does not exist.")
+        Path | None, Option("--to", metavar="DIR", help="Your own folder, which is created if it is missing.")
     ] = None,
 ) -> None:
     """Write the skeleton of an exercise to your own folder.
 
-    This folder is an overlay over the course (docs/overlay.md). It is DIR or the current folder. It must be outside
-    of the course, because the course is public.
+    Your folder is DIR, or else the current folder. It extends the course and is outside of it, because the course is
+    public (docs/overlay.md). To add an exercise to the course itself, run this in the course with `--to .`.
     """
     with refusing(scaffold.ScaffoldError):
         course = _own_folder(to, exercise, lesson)
@@ -64,13 +73,13 @@ def _own_folder(to: Path | None, exercise: str, lesson: str) -> Course:
 def import_notebook(
     notebook: Annotated[Path, Argument(metavar="NOTEBOOK.ipynb", help="An nbgrader source notebook.")],
     lesson: Annotated[
-        str | None, Option("--lesson", metavar="NN_topic", help="The lesson to write. Default: the next one.")
+        str | None, Option("--lesson", metavar="NN_topic", help="The lesson to write. [default: the next one]")
     ] = None,
     force: Annotated[bool, Option("--force", help="Replace the existing text of the lesson.")] = False,
 ) -> None:
     """Convert an nbgrader notebook to authored text.
 
-    The text of the source notebook builds to the same notebook (docs/importing.md).
+    `grader build` creates the same notebook from the text (docs/importing.md).
     """
     from grader.course import nbgrader_import
 
@@ -112,8 +121,12 @@ def build(
     lessons: LessonsArgument = None,
     check: Annotated[bool, Option("--check", help="Write nothing. Exit with 1 if a notebook is stale.")] = False,
 ) -> None:
-    """Build the notebooks from the authored text."""
+    """Build the notebooks from the authored text.
+
+    The text is in notebooks/NN_topic.py and solutions/NN_topic.py.
+    """
     course = open_course()
+    refuse_unknown(lessons or (), course)
     if not check:
         for path in builder.build(course, lessons or None):
             echo(str(path))
@@ -133,9 +146,10 @@ def prove(
     suggest: Annotated[bool, Option("--suggest", help="Only list mutants that pass all checks.")] = False,
     jobs: JobsOption = None,
 ) -> None:
-    """Test the right answers, the wrong answers and mutants.
+    """Test the checks of each exercise.
 
-    Right answers must pass, wrong answers and mutants must fail on every draw, and built notebooks must be current.
+    Right answers must pass. Wrong answers, and mutants (copies of the solution with one mistake), must fail on every
+    draw of the inputs. Built notebooks must be up to date. Exits with 1 if any of this does not hold.
     """
     course = open_course(*(lessons or ()))
     ids = tuple(lessons or course.lesson_ids)
@@ -152,13 +166,13 @@ def prove(
 @app.command()
 def preview(
     lesson: LessonArgument,
-    html: Annotated[Path | None, Option("--html", metavar="FILE", help="Write an HTML page to FILE instead.")] = None,
+    html: Annotated[Path | None, Option("--html", metavar="FILE", help="Write a page to FILE instead.")] = None,
     jobs: JobsOption = None,
 ) -> None:
     """Show the messages that wrong answers get.
 
-    These are the messages of each check that fails, hidden checks included. Lines with ! point to possible
-    weaknesses. For instructors only: the output contains hidden checks and the reasons why answers are wrong.
+    Lines with ! point to possible weaknesses of the checks. The output contains the messages of hidden checks and the
+    misconceptions, so do not share it with learners.
     """
     from grader.reports import html as pages
 
@@ -170,5 +184,6 @@ def preview(
         with err.status(f"Grading the wrong answers of {lesson} ..."):
             seen = proofs.preview(course, lesson, jobs)
         write(html, pages.preview(lesson, seen))
+        echo(f"{html}: the messages of {phrase(len(seen), 'exercise')}. Do not share this page with learners.")
     if any(one.problem is not None for one in seen):
         raise Exit(1)

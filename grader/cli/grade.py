@@ -35,29 +35,31 @@ if TYPE_CHECKING:
 
 @app.command()
 def grade(
-    submitted: Annotated[Path, Argument(metavar="DIR", help="Folder of <learner>/<lesson>/<lesson>.ipynb.")],
+    submitted: Annotated[Path, Argument(metavar="DIR", help="Folder that contains <learner>/<lesson>/<lesson>.ipynb.")],
     lesson: LessonOption = None,
     json: Annotated[Path | None, Option("--json", metavar="FILE", help="Also write the results to FILE.")] = None,
     jobs: JobsOption = None,
     force: Annotated[bool, Option("--force", help="Ignore cached results and grade everything.")] = False,
     allow_unsandboxed: Annotated[
-        bool, Option("--allow-unsandboxed", help="Grade even if notebooks can read your files.")
+        bool, Option("--allow-unsandboxed", help="Grade even if submissions can read your files.")
     ] = False,
     gradebook: Annotated[
         bool, Option("--gradebook", help="Store the grades in nbgrader's database, as nbgrader autograde does.")
     ] = False,
     explain_changes: Annotated[
-        bool, Option("--explain-changes", help="List points that changed since the last grading, and why.")
+        bool, Option("--explain-changes", help="List checks whose points changed since the last grading, and why.")
     ] = False,
     platform: PlatformOption = "cpu",
 ) -> None:
-    """Grade a class.
+    """Grade a folder of submissions.
 
-    Prints a table and what each learner missed. Exits with 1 if something could not be graded. Each lesson is
-    printed as soon as it is graded, and a summary at the end. Notebooks that were graded before are not graded
-    again unless they, the course or the grader changed.
+    Prints a table of each lesson, what each learner missed, and a summary. A notebook that was graded before is graded
+    again only if the notebook, the course or the grader has changed. Exits with 1 if something could not be graded.
     """
     course = open_course(lesson)
+    if submitted.is_file():
+        text = "Pass the folder that contains <learner>/<lesson>/<lesson>.ipynb."
+        raise fail(f"{submitted} is a file. {text} `grader check` grades a single notebook of your own.")
     if not submitted.is_dir():
         raise fail(f"There is no folder {submitted}. Pass the folder that contains <learner>/<lesson>/<lesson>.ipynb.")
     refuse_unwritable("The results", json)
@@ -236,14 +238,15 @@ def _store(book: CourseGradebook, results: dict[Entry, Result]) -> list[Entry]:
 @app.command()
 def report(
     results: Annotated[Path, Argument(metavar="RESULTS.json", help="The file that `grader grade DIR --json` wrote.")],
-    form: Annotated[str, Option("--as", metavar="FORM", help="Format of the report (docs/reports.md).")],
+    form: Annotated[str, Option("--as", metavar="FORMAT", help="Format of the report.")],
     learner: Annotated[str | None, Option("--learner", metavar="NAME", help="Only this learner.")] = None,
     lesson: LessonOption = None,
     to: Annotated[Path | None, Option("--out", metavar="FILE", help="Write to FILE instead of the terminal.")] = None,
 ) -> None:
     """Convert results to other formats.
 
-    These are JUnit, HTML, CSV, and the formats of Canvas, Gradescope and GitHub.
+    Formats are json, junit, html, csv, canvas, gradescope, github-summary, github-annotations and github-classroom
+    (docs/reports.md).
     """
     from grader.reports.forms import FORMS, STATES_ITS_POINTS, NotOne
 
@@ -251,10 +254,22 @@ def report(
         raise fail(f"There is no report {form}. Reports: {', '.join(FORMS)}.")
     with refusing(NoResults, NotOne):
         found = read_document(results)
-        text = FORMS[form]([r for r in found if learner in (None, r.learner) and lesson in (None, r.lesson)])
+        chosen = [r for r in found if learner in (None, r.learner) and lesson in (None, r.lesson)]
+        if not chosen and (learner or lesson):
+            raise fail(_no_result(results, found, learner, lesson))
+        text = FORMS[form](chosen)
     if form not in STATES_ITS_POINTS:
         warn(terminal.AUTOMATIC_ONLY)
     if to is None:
         print(text, end="", file=sys.__stdout__)  # as it is: a form may consist of commands to a CI service
     else:
         write(to, text)
+
+
+def _no_result(path: Path, found: list[Result], learner: str | None, lesson: str | None) -> str:
+    """Returns that a file has no result of a learner in a lesson, and which it has."""
+    whose = " in ".join(filter(None, [learner, lesson]))
+    learners, lessons = dict.fromkeys(one.learner for one in found), dict.fromkeys(one.lesson for one in found)
+    names = ", ".join([terminal.name(one) for one in learners][:10])
+    more = f" and {len(learners) - 10} more" if len(learners) > 10 else ""
+    return f"{path} contains no result of {whose}. Learners: {names}{more}. Lessons: {', '.join(lessons)}."

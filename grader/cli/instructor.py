@@ -13,6 +13,7 @@ from typer import Argument, Option
 from grader.cli.app import LessonOption, LessonsArgument, app, open_course, refuse_unknown
 from grader.cli.console import echo, err, fail, out, refusing, refusing_files
 from grader.cli.learner import JupyterLabOptions, become_jupyterlab
+from grader.core.points import phrase
 from grader.core.text import legible
 from grader.grading.pool import Stopped, interruptible
 from grader.lms.collect import BadList, CollectedRepository, Collection, read_list
@@ -23,9 +24,8 @@ from grader.lms.git import FetchLimits
 def instructor(options: JupyterLabOptions = None) -> None:
     """Open JupyterLab on the course with nbgrader's extensions.
 
-    Formgrader and the Assignment List are in the menu Nbgrader.
-
-    Options after `--` are passed to JupyterLab, as in `grader instructor -- --no-browser`.
+    Formgrader and the Assignment List are in the menu Nbgrader. Options after `--` are passed to JupyterLab, as in
+    `grader instructor -- --no-browser`.
     """
     course = open_course()
     if not (course.root / "nbgrader_config.py").is_file():
@@ -48,7 +48,7 @@ def bundle(
 ) -> None:
     """Write the files for learners, without anything hidden.
 
-    These are notebooks, pictures and the code that public checks need.
+    They are the notebooks, the pictures and the code that public checks need.
     """
     from grader.lms import bundle as bundles
     from grader.lms import gradescope as autograder
@@ -57,9 +57,13 @@ def bundle(
     if to is None:
         raise fail("The bundle needs a destination. Pass --out DIR or --out FILE.zip.")
     zipped = to.suffix == ".zip"
-    if (gradescope and (lessons or git or not zipped)) or (git and zipped) or (allow_unsandboxed and not gradescope):
-        raise fail("--gradescope takes one lesson and requires --out FILE.zip. --git requires --out DIR.")
-    refuse_unknown(lessons or (), course, {*course.lesson_ids, *course.text_ids})
+    if gradescope and (lessons or git or not zipped):
+        raise fail("--gradescope takes one lesson and requires --out FILE.zip. It cannot be combined with --git.")
+    if git and zipped:
+        raise fail("--git requires a folder. Pass --out DIR.")
+    if allow_unsandboxed and not gradescope:
+        raise fail("--allow-unsandboxed requires --gradescope.")
+    refuse_unknown(lessons or (), course)
     commit = ""
     with refusing(bundles.NoBundle):
         if gradescope:
@@ -84,14 +88,14 @@ def collect(
         "submitted"
     ),
     lesson: LessonOption = None,
-    jobs: Annotated[int, Option("--jobs", min=1, max=32, help="Number of parallel downloads.")] = 4,
-    seconds: Annotated[float, Option(min=1, help="Time limit for one repository.")] = 120,
-    megabytes: Annotated[int, Option(min=1, help="Size limit for one repository.")] = 200,
+    jobs: Annotated[int, Option("--jobs", metavar="N", min=1, max=32, help="Number of parallel downloads.")] = 4,
+    seconds: Annotated[float, Option(metavar="N", min=1, help="Time limit for one repository, in seconds.")] = 120,
+    megabytes: Annotated[int, Option(metavar="N", min=1, help="Size limit for one repository, in MB.")] = 200,
 ) -> None:
     """Collect notebooks from learners' repositories.
 
-    The result is a folder for `grader grade`. Exits with 1 if a repository could not be read. A repository is a URL
-    (https, ssh, git) or a folder. Unchanged repositories are not fetched again.
+    A repository is a URL (https, ssh, git) or a folder. Unchanged repositories are not fetched again. The result is a
+    folder for `grader grade`. Exits with 1 if a repository could not be read.
     """
     course = open_course(lesson)
     with refusing(BadList), refusing_files(repositories, "{} cannot be read: {}."):
@@ -128,4 +132,4 @@ def _show(results: list[CollectedRepository]) -> None:
     out.print(table)
     new = [notebook.state for one in results for notebook in one.notebooks.values()]
     counts = ", ".join(f"{new.count(state)} {state}" for state in ("new", "changed", "unchanged"))
-    echo(f"{len(new)} notebooks of {len(results)} learners: {counts}.")
+    echo(f"{phrase(len(new), 'notebook')} of {phrase(len(results), 'learner')}: {counts}.")

@@ -13,7 +13,16 @@ from rich.table import Column, Table
 from rich.text import Text
 from typer import Argument, Exit, Option
 
-from grader.cli.app import LessonArgument, LessonsArgument, PlatformOption, app, open_course, refuse_unknown, suggestion
+from grader.cli.app import (
+    LessonArgument,
+    LessonsArgument,
+    PlatformOption,
+    absence,
+    app,
+    open_course,
+    refuse_unknown,
+    suggestion,
+)
 from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, warn
 from grader.cli.grade import list_manual_tasks, machine_for
 from grader.core import files
@@ -25,10 +34,10 @@ from grader.grading.pool import Stopped, interruptible
 from grader.reports import terminal
 from grader.sandbox.accelerators import Hardware
 
-NOTEBOOK = "Your notebook, or a lesson id. 05_vmap stands for work/05_vmap/05_vmap.ipynb."
+NOTEBOOK = "A notebook or a lesson id, such as 05_vmap for work/05_vmap/05_vmap.ipynb."
 EXERCISE = "Only this exercise, by its id, its title, or a part of either."
 JSON = "Also write the result to FILE, and each exercise to stderr as soon as it is graded."
-JupyterLabOptions = Annotated[list[str] | None, Argument(metavar="[-- OPTIONS]", help="Options of JupyterLab.")]
+JupyterLabOptions = Annotated[list[str] | None, Argument(metavar="-- OPTIONS", help="Options of JupyterLab.")]
 MARKS = {"done": ("✓", "green"), "begun": ("◐", "yellow"), "open": ("○", "dim")}
 # Left alone, JupyterLab saves what it has open, and asks then: its red button would write the old notebook back.
 RELOAD = "If it is open in JupyterLab, choose File > Reload Notebook from Disk (or Revert, if JupyterLab asks)."
@@ -41,9 +50,8 @@ def lab(
 ) -> None:
     """Open JupyterLab on your copies of the notebooks.
 
-    New notebooks are first copied to work/. Nothing there is overwritten.
-
-    Options after `--` are passed to JupyterLab, as in `grader lab -- --no-browser`.
+    First copies new notebooks to work/ and overwrites nothing there. Options after `--` are passed to JupyterLab, as in
+    `grader lab -- --no-browser`.
     """
     course = open_course()
     added = workspace.copies(course)
@@ -70,9 +78,8 @@ def become_jupyterlab(course: Course, role: str, options: list[str]) -> NoReturn
 def watch() -> None:
     """Grade your notebooks each time you save them.
 
-    Hidden checks are included. Press q to stop.
-
-    Shows the lesson's exercises, what fails and why, hints, and the next exercise. In a pipe it prints plain lines.
+    Shows the lesson's exercises, what fails and why, hints, and the next exercise. Hidden checks are included. Press q
+    to stop. In a pipe, it prints plain lines.
     """
     from grader.learning import watch_terminal
 
@@ -86,9 +93,9 @@ def check(
     json: Annotated[Path | None, Option("--json", metavar="FILE", help=JSON)] = None,
     platform: PlatformOption = "cpu",
 ) -> None:
-    """Grade the saved version of your own notebook. Exits with 1 if points are missing.
+    """Grade the saved version of your own notebook.
 
-    Failures are printed first. Exercises with full points share one line at the end.
+    Hidden checks are included. Failures are printed first. Exits with 1 if points are missing.
     """
     from grader.learning import progress
 
@@ -103,8 +110,13 @@ def check(
         files.write(json, document([result]), mode=0o644)
     out.print(terminal.learner(result, {one.id: one.title for one in lesson.exercises}))
     progress.note(course, result)
-    unsaved = "Unsaved changes do not count."
-    echo(f"Graded: {path}, saved on {saved:%Y-%m-%d at %H:%M:%S}. {unsaved}")
+    version = f"{path}, saved on {saved:%Y-%m-%d at %H:%M:%S}"
+    if result.problem is None:
+        echo(f"Graded: {version}. Unsaved changes do not count.")
+    elif path.resolve() == workspace.exercises_copy(course, path.stem):
+        echo(f"The file is {version}. `grader reset {path.stem}` keeps it and writes a new notebook.")
+    else:
+        echo(f"The file is {version}.")
     if only is None:
         list_manual_tasks(course, {path.stem})
     if path.resolve() == workspace.exercises_copy(course, path.stem):
@@ -151,7 +163,8 @@ def _own_notebook(course: Course, typed: Path) -> Path:
             raise fail(f"There is no {typed} yet. Run `make lab`, which creates your copies.")
     path = next((path for path in (typed, course.root / typed) if path.is_file()), None)
     if path is None:
-        raise fail(f"There is no notebook {typed}. {suggestion(course, str(typed))}")
+        lesson = typed.name.removesuffix(".ipynb")
+        raise fail(f"{absence(course, str(typed), 'notebook')} {suggestion(course, lesson)}")
     if path.stem not in course.lesson_ids:
         meant = [one for one in course.lesson_ids if path.stem.startswith(one)]  # JupyterLab's 05_vmap-Copy1
         names = ", ".join(meant or course.lesson_ids)
@@ -194,14 +207,14 @@ def solution(lesson: LessonArgument) -> None:
     It also contains alternative solutions and common mistakes. Your own notebook is not changed.
     """
     course = open_course(lesson)
-    _show_copy(course, "The solutions are", *workspace.answers(course, lesson))
+    _show_copy(course, "The solutions are in", *workspace.answers(course, lesson))
 
 
 @app.command()
 def reset(lesson: LessonArgument) -> None:
     """Start the exercises of a lesson again.
 
-    The notebook that you have is kept.
+    Your notebook is moved to work/earlier/.
     """
     course = open_course(lesson)
     with refusing(workspace.NothingBuilt):
@@ -213,17 +226,17 @@ def reset(lesson: LessonArgument) -> None:
 
 def _show_copy(course: Course, what: str, path: Path, earlier: Path | None) -> None:
     aside = f" The old one is now {course.shown(earlier)}." if earlier else ""
-    echo(f"{what} in {course.shown(path)}.{aside}")
+    echo(f"{what} {course.shown(path)}.{aside}")
 
 
 @app.command()
 def carry(lessons: LessonsArgument = None) -> None:
     """Copy your answers into the notebooks of a newer course.
 
-    Your notes are copied too. The old notebooks are kept in work/earlier/.
+    Cells that you added are copied too. The old notebooks are kept in work/earlier/.
     """
     course = open_course()
-    refuse_unknown(lessons or (), course, course.ids)
+    refuse_unknown(lessons or (), course)
     found = migrate.diff_all(course, lessons or None)
     if not found:
         echo("Your copies are up to date. There is nothing to carry over.")
@@ -269,7 +282,7 @@ def _list_changes(course: Course) -> None:
     lines = [f"{one.copy.lesson}  {one.summary}" for one in found if one.matters]
     only_words = sum(one.words and not one.matters for one in found)
     if only_words:  # a lesson's text, or what is shown after an exercise: no reason for alarm
-        lines.append(f"only words in {phrase(only_words, 'notebook')}")
+        lines.append(f"only the text of {phrase(only_words, 'notebook')}")
     if lines:
         echo("The course has changed since you got your copies:")
         for line in lines:
@@ -292,9 +305,8 @@ def show_changes(course: Course, lesson: str | None = None) -> None:
 def examine_machine() -> None:
     """Check this machine and the installation.
 
-    Each problem comes with the command that fixes it.
-
-    ✓ is fine, ! is a disadvantage, ✗ is an error. Exits with 1 if there is a ✗.
+    Each problem comes with the command that fixes it. ✓ is fine, ! is a disadvantage, ✗ is an error. Exits with 1 if
+    there is a ✗.
     """
     from grader.doctor.diagnosis import examine
 

@@ -196,4 +196,5 @@ def read_document(path: Path) -> list[Result]:
     except OSError as problem:
         raise NoResults(f"{path} cannot be read: {problem.strerror}.") from None
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise NoResults(f"{path} contains no results. Write them with `grader grade DIR --json {path.name}`.") from None
+        text = f"{path} contains no results. Pass the file that `grader grade DIR --json FILE` wrote."
+        raise NoResults(text) from None

@@ -158,7 +158,7 @@ def _open(path: Path) -> Any:
         raise ImportRefused(f"{path} cannot be read: {problem.strerror}.") from None
     except (ValueError, KeyError, AttributeError, TypeError, nbformat.ValidationError) as problem:
         why = str(problem).strip().split("\n")[0]
-        raise ImportRefused(f"{path} is no notebook that Jupyter could open ({why}). Name the .ipynb file.") from None
+        raise ImportRefused(f"{path} is not a notebook that Jupyter can open ({why}). Pass the .ipynb file.") from None
     kernel, language_info = (notebook.metadata.get(key, {}) for key in ("kernelspec", "language_info"))
     language = kernel.get("language") or language_info.get("name", "python")
     if language.lower() != "python":

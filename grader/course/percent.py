@@ -60,7 +60,7 @@ _TYPES = {int: "a whole number", float: "a number", str: 'text in "quotes"', boo
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing to fix. `path` is relative to the course, `line` counts from 1."""
+    """One thing to fix. `path` is relative to the course, `line` counts from 1, and is 0 for a folder."""
 
     path: str
     line: int
@@ -68,7 +68,8 @@ class Problem:
     fix: str
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.message}. {self.fix}."
+        place = f"{self.path}:{self.line}" if self.line else self.path
+        return f"{place}: {self.message}. {self.fix}."
 
 
 class CourseError(Exception):

@@ -49,16 +49,16 @@ def refuse_illegal(course: Course, exercise: str, lesson: str) -> None:
     """Raises ScaffoldError for an id or a lesson that an exercise cannot have."""
     if lesson not in course.ids:
         known, outline = ", ".join(course.ids), course.root / COURSE_FILE
-        raise ScaffoldError(f"There is no lesson {lesson}. Name one of {known}, or list it in {outline}.")
+        raise ScaffoldError(f"There is no lesson {lesson}. Choose one of {known}, or add it to {outline}.")
     if not rules.ID.fullmatch(exercise) or exercise.split("-")[0] in rules.RESERVED_WORDS:
-        text = f"{exercise} is no legal id of an exercise. Use small letters and hyphens, as in vmap-pairwise."
+        text = f"{exercise} is not a valid id of an exercise. Use lowercase letters and hyphens, as in vmap-pairwise."
         raise ScaffoldError(text)
     owner = next((one for one in course.ids if exercise in course.exercise_ids(one)), None)
     if owner is not None:
         base = course.base
         below = base is not None and exercise in base.exercise_ids(owner)
         more = f" To add hidden checks to it, see docs/overlay.md of {base.root}." if below and base else ""
-        raise ScaffoldError(f"{exercise} is an exercise of {owner} already. Choose another id.{more}")
+        raise ScaffoldError(f"{owner} already has an exercise {exercise}. Choose another id.{more}")
 
 
 def _skeleton(course: Course, exercise: str, lesson: str) -> str:
@@ -87,7 +87,7 @@ def make_overlay(folder: Path, base: Course) -> list[str]:
     """
     folder = folder.resolve()
     if folder.is_relative_to(base.root):
-        text = f"{folder} lies inside of {base.root}, and goes where that course goes. Name a folder elsewhere."
+        text = f"{folder} is inside of {base.root}, so it would be published with that course. Choose a folder outside."
         raise ScaffoldError(text)
     if base.base is not None:
         raise ScaffoldError(f"{base.root} is an overlay itself. Run this in {base.base.root}, which it extends.")
@@ -99,7 +99,7 @@ def make_overlay(folder: Path, base: Course) -> list[str]:
         readme = _template("README.md", name=name, extends=extends)
         return [*write_secret(folder), *write_course(folder, outline, course_id, README=readme)]
     except OSError as problem:
-        text = f"{folder} cannot be made: {problem.strerror}. Name a folder that can be written to."
+        text = f"{folder} cannot be created: {problem.strerror}. Choose a writable folder."
         raise ScaffoldError(text) from None
 
 

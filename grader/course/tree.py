@@ -58,8 +58,8 @@ class Course:
         begin = Path(start or Path.cwd()).resolve()
         root = course_above(begin)
         if root is None:
-            fix = "Change to a course, or pass --course DIR"
-            raise CourseError([Problem(str(begin), 1, f"no {COURSE_FILE} in this folder or above", fix)])
+            fix = "Change to the folder of a course, or pass --course DIR"
+            raise CourseError([Problem(str(begin), 0, f"no {COURSE_FILE} in this folder or in one above it", fix)])
         return cls(root)
 
     @cached_property

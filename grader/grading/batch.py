@@ -56,8 +56,10 @@ def find(folder: Path, course: Course, lesson: str | None = None) -> list[Entry]
     ]
     if not entries:
         which = lesson or "one of " + ", ".join(course.lesson_ids)
+        above = any((folder / one).is_dir() for one in course.lesson_ids)
+        hint = f" If {folder} is the folder of one learner, pass the folder that contains it." if above else ""
         raise NothingToGrade(
-            f"No submission in {folder}. Expected: <learner>/<lesson>/<lesson>.ipynb, where <lesson> is {which}."
+            f"No submission in {folder}. Expected: <learner>/<lesson>/<lesson>.ipynb, where <lesson> is {which}.{hint}"
         )
     return entries
 

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 
 from grader.core.faults import Fault
 from grader.core.layout import PROOF
-from grader.core.points import total
+from grader.core.points import phrase, total
 from grader.core.result import CheckResult
 from grader.course import Course
 from grader.grading.batch import cores, imports
@@ -99,7 +99,7 @@ def prove(
     rows = []
     for request, reply in zip(requests, replies, strict=True):
         if isinstance(reply, Fault):
-            problems.append(f"{request['exercise']}: the test itself ended: {reply.message}.")
+            problems.append(f"{request['exercise']}: the process that tested it failed: {reply.message}.")
             continue
         rows.append(ExerciseProof(**reply | {"survivors": [Survivor(**one) for one in reply["survivors"]]}))
         problems += [f"{request['exercise']}: {problem}" for problem in reply["problems"]]
@@ -133,7 +133,7 @@ def show(proof: Proof, console: Console) -> None:
 def _show_problems(proof: Proof, console: Console) -> None:
     for problem in proof.problems:
         console.print(f"✗ {problem}", markup=False, style="red")
-    console.print(f"{len(proof.problems)} things do not hold." if proof.problems else "The course holds.")
+    console.print(f"{phrase(len(proof.problems), 'problem')} found." if proof.problems else "No problems found.")
 
 
 def show_suggestions(proof: Proof, console: Console) -> None:
@@ -200,9 +200,9 @@ class ExerciseReport:
             if not failures:
                 found.append(f"No wrong answer fails the {name(check)}, so its message was never tested.")
             elif "" in messages:
-                found.append(f"The {name(check)} says nothing beyond its title where it fails.")
+                found.append(f"The {name(check)} has no message except its title when it fails.")
             elif check.hidden and len(messages) == 1 and len(failures) > 1:
-                found.append(f"The {name(check)} says the same to all {len(failures)} wrong answers that fail it.")
+                found.append(f"The {name(check)} has one message for all {len(failures)} wrong answers that fail it.")
         return found
 
 
@@ -232,7 +232,7 @@ def preview(
 
 def _report(exercise: str, reply: Any) -> ExerciseReport:
     if isinstance(reply, Fault):
-        problem = f"The rehearsal itself ended: {reply.message}."
+        problem = f"The process that ran its wrong answers failed: {reply.message}."
         return ExerciseReport(exercise, AnswerReport("", "", ()), problem=problem)
     checks = lambda one: tuple(map(CheckResult.from_json, one["checks"]))
     stub, *wrong = (AnswerReport(one["because"], one["where"], checks(one)) for one in reply)

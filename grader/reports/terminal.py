@@ -20,8 +20,8 @@ from grader.prove.proof import AnswerReport, ExerciseReport
 
 # What the first line of a report states, or where it has no room for that, the command on stderr.
 AUTOMATIC_ONLY = (
-    "Automatic points only. Points and comments of a person and late penalties are in nbgrader's gradebook, "
-    "and `nbgrader export` writes them."
+    "Automatic points only. Manual points and late penalties are in nbgrader's gradebook, and `nbgrader export` writes "
+    "them."
 )
 
 
@@ -99,7 +99,9 @@ def class_table(results: Sequence[Result], brief: bool = False) -> Table:
     table = Table(*columns, title=results[0].lesson, title_justify="left", title_style="bold", pad_edge=False)
     for result in results:
         checks = dict(by_exercise(result.checks))
-        score = f"{number(result.score)}/{number(result.max_score)}" if result.problem is None else "[magenta]–"
+        score = Text("not graded", "magenta")
+        if result.problem is None:
+            score = Text(f"{number(result.score)}/{number(result.max_score)}")
         table.add_row(Text(name(result.learner)), score, *(_cell(checks.get(one, []), brief) for one in exercises))
     return table
 
