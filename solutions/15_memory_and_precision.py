@@ -591,7 +591,7 @@ found = (nbytes(made.outputs["stored"]) - nbytes(ws)) / x.nbytes
 for few, beyond in (("few", 3.9 - found), ("many", found - 4.1)):
     require(
         beyond < 0,
-        f"Three layers store too {few} arrays; expected, in addition to the weights: x, and the product of each layer.",
+        f"Three layers store too {few} arrays; expected x and the product of each layer, in addition to the weights.",
     )
 t, d, h = (int(rng.integers(*limits)) for limits in ((40, 60), (3, 6), (10, 30)))
 d *= 2
