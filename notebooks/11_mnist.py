@@ -39,11 +39,11 @@ from flax import nnx
 
 from grader.learning import digits, plots
 from grader.learning.inspection import print_error
-from grader.learning.loaders import SAYS, DataLoader, MNIST, numpy_collate, seed
+from grader.learning.loaders import DESCRIPTION, MNIST, DataLoader, numpy_collate, seed
 
 # To use your copy of MNIST, set the environment variable JAXERCISE_DIGITS to the folder that contains MNIST/raw.
-found = digits.get()
-print(SAYS, found.says, sep="\n")
+source = digits.get()
+print(DESCRIPTION, source.description, sep="\n")
 
 # %% [markdown]
 # ## From files to batches
@@ -71,8 +71,8 @@ def moved(image):
     return np.pad(to_floats(image), ((2, 2), (2, 2), (0, 0)))[row : row + 28, column : column + 28]
 
 
-train_set = MNIST(found.root, train=True, transform=moved)
-test_set = MNIST(found.root, train=False, transform=to_floats)
+train_set = MNIST(source.root, train=True, transform=moved)
+test_set = MNIST(source.root, train=False, transform=to_floats)
 print(f"{len(train_set):,} training examples, {len(test_set):,} test examples")
 
 # %%
@@ -371,7 +371,7 @@ start = time.perf_counter()
 loaded = sum(len(labels) for _, labels in itertools.islice(loader, 10))
 print(f"loader            {loaded / (time.perf_counter() - start):9,.0f} images per second")
 print(f"training step     {128e3 / step_ms:9,.0f}")
-all_images, all_labels = found.arrays(train=True)
+all_images, all_labels = source.arrays(train=True)
 start = time.perf_counter()
 for _ in range(10):
     chosen = draws.choice(len(all_images), 128, replace=False)
@@ -522,7 +522,7 @@ print("\n".join({str(one.message) for one in caught if "JAX" in str(one.message)
 # %%
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["grader.learning.loaders"])
-plain_set = MNIST(found.root, train=True, transform=np.asarray)
+plain_set = MNIST(source.root, train=True, transform=np.asarray)
 processes = {"num_workers": 2, "multiprocessing_context": context, "persistent_workers": True, "prefetch_factor": 2}
 for name, options in {"in this process": {}, "in two workers": processes}.items():
     workers = DataLoader(plain_set, batch_size=128, drop_last=True, collate_fn=numpy_collate, **options)
@@ -555,7 +555,7 @@ print([copy.integers(5, size=6).tolist() for copy in copies])
 # import grain
 #
 # loader = (
-#     grain.MapDataset.source(MNIST(found.root, train=True, transform=to_floats))
+#     grain.MapDataset.source(MNIST(source.root, train=True, transform=to_floats))
 #     .shuffle(seed=0)
 #     .repeat()
 #     .batch(128, drop_remainder=True)

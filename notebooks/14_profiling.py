@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 14 · Profiling: find what takes the time
 #
-# *The core takes about 35 minutes. Eleven "Deeper" sections can be skipped. Then do [the exercises](../exercises/14_profiling/14_profiling.ipynb).* After the core, you can time a call correctly, record a trace, find the code behind the slowest operation, and read the cost of a program before it runs.
+# *The core takes about 35 minutes. Twelve "Deeper" sections can be skipped. Then do [the exercises](../exercises/14_profiling/14_profiling.ipynb).* After the core, you can time a call correctly, record a trace, find the code behind the slowest operation, and read the cost of a program before it runs.
 #
 # **Prerequisites.** Asynchronous dispatch (lesson 01), tracing (02), `jit` (03), `grad` (04), pytrees (06) and training (09). Answer these questions from memory.
 #
@@ -27,7 +27,6 @@
 # </details>
 
 # %%
-import atexit
 import collections
 import gzip
 import json
@@ -42,11 +41,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from IPython.display import IFrame
 from sklearn.datasets import load_digits
 
 from grader.learning import plots
-from grader.learning.inspection import print_error, time_ms
+from grader.learning.inspection import print_error, show_trace, time_ms
 
 # %% [markdown]
 # ## Which part of the step is slow?
@@ -69,7 +67,7 @@ def encode(params, x):
 
 
 # %% [markdown]
-# `jax.named_scope` names the operations that are traced inside its block. We need the names later.
+# `jax.named_scope` names the operations that are traced inside its block. We need the names later. The function that computes the distances is an argument, so that we can replace it later.
 
 
 # %%
@@ -140,7 +138,7 @@ print("milliseconds for load, call and float(value):", (1e3 * laps.mean(axis=0))
 # 2. Wait for the result with `jax.block_until_ready` before you read the clock.
 # 3. Repeat the measurement and take the median, because other programs use the machine too.
 #
-# The helper `time_ms` follows these rules. The next cells time the same step in four ways.
+# The helper `time_ms` follows these rules. The next three cells define a bar plot, then time the same step in four ways.
 
 
 # %%
@@ -205,26 +203,20 @@ for file in sorted(logs.rglob("*.gz")) + sorted(logs.rglob("*.pb")):
 # %% [markdown]
 # The step was already compiled, so these are typical iterations. Record only a few, because a long trace is slow to open.
 #
-# ## Open the trace in TensorBoard
-# **XProf** displays these files. It is a plugin of TensorBoard, which you usually start in a terminal with `tensorboard --logdir FOLDER`. The next cell starts it here, and you need not read its code.
+# ## Open the trace in XProf
+# **XProf** displays these files. `pip install tensorboard xprof` installs it as a plugin of TensorBoard. You usually start TensorBoard in a terminal with `tensorboard --logdir FOLDER`. Here, the helper `show_trace` starts it.
 
 # %%
-log = logs / "tensorboard.log"
-options = f"--logdir={logs} --host=127.0.0.1 --port=0 --load_fast=false".split()  # port 0: any free one
-with log.open("w") as out:
-    tensorboard = subprocess.Popen([sys.executable, "-m", "tensorboard.main", *options], stdout=out, stderr=out)
-atexit.register(tensorboard.kill)  # it ends with this notebook
-while not (line := re.search(r"http://127\S+", log.read_text())) and tensorboard.poll() is None:
-    time.sleep(0.1)
-assert line, log.read_text()
-address = line[0]
-[file] = (logs / "first").rglob("*.xplane.pb")
-run, host = file.parent.name, file.name.removesuffix(".xplane.pb")
-print(address)
-IFrame(f"{address}?run=first%2F{run}&tag=trace_viewer%40&host={host}#profile", width="100%", height=640)
+tensorboard = show_trace(logs, "first")
 
 # %% [markdown]
-# To close the settings, click on the dark area, or open the printed address in a new tab. Click into the timeline, zoom with `w` and `s`, and move with `a` and `d`. A click on a bar shows its details. Our annotations are in the row `python`.
+# The viewer has more space if you open the printed address in a new tab. The picture shows it with the trace of another run.
+#
+# ![XProf in a browser tab. On the left are three menus. Sessions shows the recording, Tools shows Trace Viewer, and Hosts shows the computer. On the right is a timeline with a row of coloured bars for each thread. The row python contains train 0, train 1 and train 2 next to each other, and a long bar read loss below each of them. One read loss is selected, and the panel at the bottom shows its start and its duration.](../images/xprof.png)
+#
+# On the left, choose the recording under *Sessions*, the page *Trace Viewer* under *Tools*, and the computer under *Hosts*. If these menus cover the timeline, a click beside them closes them.
+#
+# Our annotations are in the row `python`. On a CPU, the rows that begin with `tf_XLA` are the threads of the device. Zoom with `w` and `s`, and move with `a` and `d`. A click on a bar shows its duration.
 #
 # A later cell stops TensorBoard. If you ran all cells, run the cell above again.
 #
@@ -410,30 +402,6 @@ for distances in (by_broadcasting, by_product):
 # %% [markdown]
 # The large array increases the bytes accessed and the temporary memory. Operations and bytes accessed are the compiler's estimates, and no number here predicts the time. `bytes accessed` adds what each operation reads and writes, so an array between two operations counts twice. The body of a loop counts only once (Deeper).
 #
-# ## Compile before the first request
-# A service should not compile while a user waits (03). Compile **ahead of time** instead, with `lower(...).compile()`. The result is called an executable.
-
-# %% [markdown] predict="profiling-ahead"
-# `ready` was compiled ahead of time for 8 pictures. What does it do with 7?
-#
-# - [x] It raises an error. | Right. An executable never compiles, so an unexpected shape cannot cause a delay.
-# - [ ] It compiles again, as `jit` does. | `jit` stores the Python function and can trace it again. An executable contains one compiled program.
-# - [ ] It pads the batch to 8. | JAX never pads an argument, because the padding could change the result.
-
-# %%
-begin = time.perf_counter()
-ready = jax.jit(encode).lower(shapes[0], jax.ShapeDtypeStruct((8, 64), jnp.float32)).compile()
-print(f"compiled in {1e3 * (time.perf_counter() - begin):.0f} ms, without any data")
-begin = time.perf_counter()
-jax.block_until_ready(ready(params, images[:8]))
-print(f"first request answered in {1e3 * (time.perf_counter() - begin):.1f} ms")
-print_error(lambda: ready(params, images[:7]), length=400)
-
-# %% [markdown]
-# Compile one executable for each shape that the service accepts. The figure shows all stages and where executables are stored.
-#
-# ![From a Python function to a run in four steps. Tracing gives a jaxpr. Lowering gives StableHLO. Compiling gives an executable, with op_name in its text, cost_analysis and memory_analysis. Only the call needs data, and only the trace of a run shows times. Below, where an executable is stored. jax.jit stores it in this process and compiles again for a new shape. Your own compiled object rejects other shapes. The persistent cache is a folder for later processes.](../images/profiling_stages.svg)
-#
 # The core ends here. Stop TensorBoard, and continue with a Deeper section or the [summary](#Summary).
 
 # %%
@@ -507,7 +475,7 @@ show_times(
 # The first two bars differ only because of the dtype. On a CPU, the transfer is at most a copy within the same memory. On an accelerator, it can take longer than the computation.
 
 # %% [markdown]
-# ## Deeper: options of the profiler
+# ## Deeper: other ways to record and view a trace
 # By default, the trace also contains calls of Python functions, with `$` before the name. `ProfileOptions` turns this off. `host_tracer_level` selects how much of the work on the host is recorded, from 0 (nothing) to 3. On a CPU, the operations of your program are work on the host, so level 0 omits them.
 
 # %%
@@ -525,9 +493,9 @@ for name, chosen in {"default": None, "light": light, "no_host": no_host}.items(
 print("files:", sorted(file.name for file in (logs / "light").rglob("*.*") if file.is_file()))
 
 # %% [markdown]
-# The file `perfetto_trace.json.gz` can be opened at [ui.perfetto.dev](https://ui.perfetto.dev) without TensorBoard. With `create_perfetto_link=True`, JAX prints a link to that page and waits until you have opened it. XProf also runs without TensorBoard, with the command `xprof folder`. To install both, run `pip install tensorboard xprof`. In addition to the trace viewer, the menu *Tools* of XProf contains pages such as *HLO Op Stats*, with the total time of each operation, and *Memory Profile*. Not all of them support JAX.
+# **To record.** `jax.profiler.start_trace` and `stop_trace` record the same trace without a `with` block. The decorator `jax.profiler.annotate_function` adds an event for each call of a function. For a closer look at a GPU, NVIDIA's Nsight Systems can also record a JAX program.
 #
-# `jax.profiler.start_trace` and `stop_trace` record the same trace without a `with` block. The decorator `jax.profiler.annotate_function` adds an event for each call of a function. For a closer look at a GPU, NVIDIA's Nsight Systems can also record a JAX program.
+# **To view.** XProf also runs without TensorBoard, with the command `xprof FOLDER`. Its menu *Tools* contains other pages, such as *HLO Op Stats*, with the total time of each operation, and *Memory Profile*. Not all of them support JAX. The file `perfetto_trace.json.gz` can be opened at [ui.perfetto.dev](https://ui.perfetto.dev). With `create_perfetto_link=True`, JAX prints a link to that page and waits until you have opened it.
 
 # %% [markdown]
 # ## Deeper: profile a program that is already running
@@ -616,8 +584,31 @@ print_error(lambda: jnp.zeros((1024,) * 5))
 # The large program was compiled on this computer, and only the creation of a large array fails. So you can find out whether a model fits, and what its step costs, before you rent a machine. Lesson 16 shows how to include the sharding.
 
 # %% [markdown]
-# ## Deeper: rules for compiled programs
-# `lower` first calls `trace`, which you can also call directly. `trace` returns an object with the jaxpr and the shapes of the result.
+# ## Deeper: compile before the first request
+# A service should not compile while a user waits (03). Compile **ahead of time** instead, with `lower(...).compile()`. The result is called an executable.
+
+# %% [markdown] predict="profiling-ahead"
+# `ready` was compiled ahead of time for 8 pictures. What does it do with 7?
+#
+# - [x] It raises an error. | Right. An executable never compiles, so an unexpected shape cannot cause a delay.
+# - [ ] It compiles again, as `jit` does. | `jit` stores the Python function and can trace it again. An executable contains one compiled program.
+# - [ ] It pads the batch to 8. | JAX never pads an argument, because the padding could change the result.
+
+# %%
+begin = time.perf_counter()
+ready = jax.jit(encode).lower(shapes[0], jax.ShapeDtypeStruct((8, 64), jnp.float32)).compile()
+print(f"compiled in {1e3 * (time.perf_counter() - begin):.0f} ms, without any data")
+begin = time.perf_counter()
+jax.block_until_ready(ready(params, images[:8]))
+print(f"first request answered in {1e3 * (time.perf_counter() - begin):.1f} ms")
+print_error(lambda: ready(params, images[:7]), length=400)
+
+# %% [markdown]
+# Compile one executable for each shape that the service accepts. The figure shows all stages and where executables are stored.
+#
+# ![From a Python function to a run in four steps. Tracing gives a jaxpr. Lowering gives StableHLO. Compiling gives an executable, with op_name in its text, cost_analysis and memory_analysis. Only the call needs data, and only the trace of a run shows times. Below, where an executable is stored. jax.jit stores it in this process and compiles again for a new shape. Your own compiled object rejects other shapes. The persistent cache is a folder for later processes.](../images/profiling_stages.svg)
+#
+# Three more rules apply to executables. `lower` first calls `trace`, which you can also call directly. `trace` returns an object with the jaxpr and the shapes of the result.
 
 # %%
 power = jax.jit(lambda x, n: x**n, static_argnames="n")
@@ -636,7 +627,7 @@ print_error(lambda: cube(jnp.arange(3)), length=330)
 print_error(lambda: jax.vmap(cube)(jnp.ones((2, 3))), length=150)
 
 # %% [markdown]
-# Transform a function before you compile it, as in `jax.jit(jax.vmap(f)).lower(...)`. Options of XLA for a single program are passed as `compile(compiler_options={...})`.
+# So transform a function before you compile it, as in `jax.jit(jax.vmap(f)).lower(...)`. Options of XLA for a single program are passed as `compile(compiler_options={...})`.
 #
 # The texts and analyses are meant for inspection and debugging. They can be missing on some devices, and their contents can change with the version of JAX. An executable exists only in its own process. To store a program for other machines, use `jax.export`.
 
@@ -720,7 +711,7 @@ print("the profile names the function:", b"losses_with_leak" in gzip.decompress(
 # | which part of your code an operation comes from | its `op_name` in `compiled.as_text()`, with names from `jax.named_scope` |
 # | what a program costs | `lower` with shapes, `compile()`, then `cost_analysis()`; loops count once |
 # | whether a program fits in memory | `memory_analysis()` |
-# | whether memory or arithmetic limits it | its operations per byte, compared with those of the device |
-# | how to avoid compilation during a request | executables compiled ahead of time, one for each shape |
+# | whether memory or arithmetic limits it (Deeper) | its operations per byte, compared with those of the device |
+# | how to avoid compilation during a request (Deeper) | executables compiled ahead of time, one for each shape |
 #
 # Continue with [the exercises](../exercises/14_profiling/14_profiling.ipynb).

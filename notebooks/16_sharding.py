@@ -40,8 +40,7 @@ from jax.sharding import PartitionSpec as P
 from grader.learning import plots
 from grader.learning.inspection import flops, print_collectives, print_error, time_ms
 
-eight = list(devices.mesh((8,), ("all",)).devices)  # the eight devices
-jax.config.update("jax_default_device", eight[0])  # new arrays are stored on the first of them
+eight = jax.devices()[:8]
 
 # %% [markdown]
 # ## Which device stores what?
@@ -55,7 +54,7 @@ print(mesh)
 print(np.vectorize(lambda device: device.id)(mesh.devices))  # the id of each device, at its position
 
 # %% [markdown]
-# The axes have the type **Auto**. Code for one device then runs unchanged, and the compiler chooses every placement you do not specify. A Deeper section describes the default type, **Explicit**, the topic of [lesson 17](17_explicit_sharding.ipynb).
+# The axes have the type **Auto**. Code for one device then runs unchanged, and the compiler chooses every placement you do not specify. The default type, **Explicit**, is the topic of [lesson 17](17_explicit_sharding.ipynb).
 #
 # ## A spec names mesh axes
 # A `PartitionSpec`, usually imported as `P`, states how an array is partitioned. It has an entry for each axis of the *array*, which names the *mesh* axis that partitions this array axis. In `P("a", "b")`, the mesh axis `a` partitions the rows of a matrix, and `b` partitions its columns.
@@ -138,7 +137,7 @@ print_error(lambda: on_three + sharded)
 # A common cause is a batch that is stored on one device while the parameters are sharded.
 #
 # ## Shardings that do not fit
-# A sharding must fit the shape of the array. The spec has at most as many entries as the array has axes, and it names each mesh axis at most once. Each axis size is a multiple of the number of shards along this axis.
+# A sharding must fit the shape of the array. The spec has at most as many entries as the array has axes. The number of shards along an axis divides its size. The spec names each mesh axis at most once. Each call below violates one of these rules.
 
 # %%
 print_error(lambda: jax.device_put(x, NamedSharding(mesh, P("a", None, "b"))), length=400)
@@ -146,8 +145,6 @@ print_error(lambda: jax.device_put(x[:6], NamedSharding(mesh, P("a", "b"))), len
 print_error(lambda: jax.device_put(x, NamedSharding(mesh, P("a", "a"))), length=400)
 
 # %% [markdown]
-# Each of the three calls violates one of these rules.
-#
 # ## Computation follows sharding
 # A computation runs where its arguments are stored, with `jit` or without. Each device works on its own shards. Where a device needs data from another one, the compiler inserts a **[collective](../docs/glossary.md#collective)**, an operation in which devices communicate.
 
@@ -222,17 +219,23 @@ print_communication("rows to columns", same, table, out_shardings=columns)
 print_communication("sharded sum(0)", lambda t: t.sum(0), table, out_shardings=NamedSharding(line, P("d")))
 
 # %% [markdown]
-# Replicating the rows gathers all 1,024 elements on each device. From rows to columns, each device needs only 128. The sharded sums need only a reduce-scatter, which compilers for accelerators can use. The compiler for CPUs uses an all-reduce instead, and each device keeps its part of the sums.
+# Replicating the rows gathers all 1,024 elements on each device. From rows to columns, an all-to-all gives each device only 128. The sharded sums need only a reduce-scatter, which compilers for accelerators can use. The compiler for CPUs uses an all-reduce instead, and each device keeps its part of the sums.
 #
 # ## Shardings inside jit
-# Most code needs only `device_put`, because `jit` uses the shardings of its arguments. `jax.lax.with_sharding_constraint` also sets the sharding of an intermediate value, here that of the sine. With a current mesh, it accepts a bare `P`.
+# Most code needs only `device_put`, because `jit` uses the shardings of its arguments. `jax.lax.with_sharding_constraint` sets the sharding of an intermediate value.
+
 
 # %%
-constrained = jax.jit(lambda t: jax.lax.with_sharding_constraint(jnp.sin(t), P(None, "d")) + 1)
+def sine_by_columns(t):
+    return jax.lax.with_sharding_constraint(jnp.sin(t), P(None, "d")) + 1
+
+
 with jax.set_mesh(line):
-    print(constrained(table).sharding.spec)  # the compiler has chosen the same sharding for the result
+    print_communication("sine by columns", sine_by_columns, table)
 
 # %% [markdown]
+# The rows of `table` are partitioned, so the constraint adds an all-to-all.
+#
 # `out_shardings` matters most for **new arrays**. If you create a large array and shard it afterwards, it must first fit on one device.
 
 
@@ -320,7 +323,7 @@ print("==:", short == full, "  is_equivalent_to:", short.is_equivalent_to(full, 
 
 # %% [markdown]
 # ## Deeper: several meshes
-# Different arrays may be on different meshes. For example, each part of a model may have its own devices. `Mesh` takes an array of devices and keeps their order. `device_put` copies an array from one mesh to another.
+# Different arrays may be on different meshes. For example, each part of a model may have its own devices. `Mesh` takes an array of devices and keeps their order, while `jax.make_mesh` may choose an order in which neighbours are connected. `device_put` copies an array from one mesh to another.
 
 # %%
 first, second = (Mesh(np.array(half), ("d",), axis_types=(AxisType.Auto,)) for half in (eight[:4], eight[4:]))

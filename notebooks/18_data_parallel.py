@@ -511,7 +511,7 @@ def network_loss(params, x, y):
 
 
 dataset = digit_files.get()
-print(dataset.says)
+print(dataset.description)
 train_images, train_labels = dataset.arrays(train=True)
 chosen = np.random.default_rng(18).integers(len(train_labels), size=(60, 128))  # the examples of each of 60 steps
 

@@ -431,6 +431,8 @@ def capture_trace(f, *arguments):
 
 # %% [markdown] task="profiling-ahead" stars=2 minutes=20 skills="03_jit,06_pytrees,profiling-cost"
 # ## Compile before the service starts
+# *Needs: Deeper: compile before the first request.*
+#
 # **Goal.** A service answers requests of a few known lengths. Compile a program for each length before there is any data, and answer requests with these programs only.
 #
 # **Signature.** `compile_ahead(f, params, lengths)`. `f(params, x)` takes a pytree of arrays and an `x` of shape `(n, 4)` and dtype float32. `params` is that pytree with a `ShapeDtypeStruct` for each array. `lengths` is a list of different values of n. Returns a function `serve(params, x)`, which returns `f(params, x)`. It raises `ValueError` for an `x` of another length and `TypeError` for an `x` of another dtype, such as int32 or float16.
@@ -1320,7 +1322,7 @@ def scope_of(hlo, events):
 
 # %% [markdown] task="profiling-annotate" stars=1 minutes=15 skills="01_arrays,profiling-capture"
 # ## From a telescope: annotate the stages
-# **Goal.** The new setting has no model and no training. Several stages process each frame of a telescope, one after the other. In a trace, every frame and every stage should have a bar that is as long as its work.
+# **Goal.** Programs without training have traces too. Here, several stages process each image ("frame") of a telescope, one after the other. In a trace, every frame and every stage should have a bar that is as long as its work.
 #
 # **Signature.** `annotate_timeline(stages, frames)`. `stages` is a dict of names and compiled functions of one array, in the order in which they are applied. `frames` is a list of arrays. Returns the list of the results of the last stage. While a trace is recorded, frame number i (from 0) is annotated as a **step** with the name `"frame"` and the number i. Inside this bar, each stage has an annotation with its name, and the device's work for the stage is done within that annotation.
 #

@@ -22,13 +22,13 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 
-def groups(mesh):
+def entries_by_count(mesh):
     """The entry of a spec for each number of shards. For 4 x 2: {1: None, 4: "a", 2: "b", 8: ("a", "b")}"""
     one_axis = {mesh.shape[name]: name for name in mesh.axis_names}
     return {1: None, **one_axis, mesh.size: mesh.axis_names if len(mesh.axis_names) > 1 else mesh.axis_names[0]}
 
 
-def pieces_of(mesh, entry):
+def shard_count(mesh, entry):
     """The number of shards along an axis with this entry: 1 for None, the size of a mesh axis, the product for a tuple."""
     return math.prod(mesh.shape[name] for name in ((entry,) if isinstance(entry, str) else entry or ()))
 
@@ -105,7 +105,7 @@ def old_places(mesh, steps, shape):
     return held_then
 
 
-def cut_along(mesh, rank, axis):
+def sharding_along(mesh, rank, axis):
     """The sharding of an array of `rank` axes whose axis `axis` is partitioned along "d". With None it is replicated."""
     return NamedSharding(mesh, P(*("d" if one == axis else None for one in range(rank))))
 
@@ -133,7 +133,7 @@ def atmosphere(key, levels):
 # ## Which spec gives this shard?
 # **Goal.** You know the shape of the shard that each device should store. Write the spec. Two lines are missing.
 #
-# **Signature.** `spec_for(mesh, shape, piece)`. The mesh has one or two axes. `shape` is the shape of an array of any rank, and `piece` is the shape of a shard. Both are tuples of ints of the same length. The result is the `P` under which each device stores a shard of shape `piece`. All mesh axes have different sizes, and none has size 1. So there is exactly one such `P`, except for the order of names in a tuple.
+# **Signature.** `spec_for(mesh, shape, shard_shape)`. The mesh has one or two axes. `shape` is the shape of an array of any rank, and `shard_shape` is the shape of a shard. Both are tuples of ints of the same length. The result is the `P` under which each device stores a shard of shape `shard_shape`. All mesh axes have different sizes, and none has size 1. So there is exactly one such `P`, except for the order of names in a tuple.
 #
 # **Example.** A mesh has `"a"` of 4 and `"b"` of 2, and the array has shape `(16, 8)`. For shards of shape `(8, 2)`, axis 0 is partitioned into 2 and axis 1 into 4, so the result is `P("b", "a")`. For shards `(2, 8)` it is `P(("a", "b"), None)`, and for `(16, 8)` it is `P()`.
 #
@@ -146,22 +146,22 @@ def atmosphere(key, levels):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Print `groups(mesh)` from the setup, which answers the second question. An axis that is not partitioned has one shard, and 1 is one of the keys.
+# Print `entries_by_count(mesh)` from the setup, which answers the second question. An axis that is not partitioned has one shard, and 1 is one of the keys.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Iterate over `shape` and `piece` together with `zip`. The number of shards is the size of the axis divided by the size of the shard. Look it up in `by_count`, and collect the results in a list called `entries`.
+# Iterate over `shape` and `shard_shape` together with `zip`. The number of shards is the size of the axis divided by the size of the shard. Look it up in `by_count`, and collect the results in a list called `entries`.
 #
 # </details>
 
 
 # %% answer="sharding-spec-for"
-def spec_for(mesh, shape, piece):
-    """The PartitionSpec under which each device stores a shard of shape `piece` of an array of shape `shape`."""
-    by_count = groups(mesh)  # such as {1: None, 4: "a", 2: "b", 8: ("a", "b")}
+def spec_for(mesh, shape, shard_shape):
+    """The PartitionSpec under which each device stores a shard of shape `shard_shape` of an array of shape `shape`."""
+    by_count = entries_by_count(mesh)  # such as {1: None, 4: "a", 2: "b", 8: ("a", "b")}
     ### BEGIN SOLUTION
-    counts = [size // part for size, part in zip(shape, piece, strict=True)]
+    counts = [size // part for size, part in zip(shape, shard_shape, strict=True)]
     entries = [by_count[count] for count in counts]
     ### END SOLUTION
     return P(*entries)
@@ -170,12 +170,17 @@ def spec_for(mesh, shape, piece):
 # %% check="sharding-spec-for" name="example" points=1
 """The three cases of the example, and an array of three axes."""
 mesh = devices.mesh((4, 2), ("a", "b"))
-for shape, piece in (((16, 8), (8, 2)), ((16, 8), (2, 8)), ((16, 8), (16, 8)), ((2, 16, 3), (2, 2, 3))):
-    spec = ask(spec_for, mesh, shape, piece)
+for shape, shard_shape in (((16, 8), (8, 2)), ((16, 8), (2, 8)), ((16, 8), (16, 8)), ((2, 16, 3), (2, 2, 3))):
+    spec = ask(spec_for, mesh, shape, shard_shape)
     found = places(mesh, spec, shape)
-    require(isinstance(found, dict), f"For {shape} in shards {piece} your spec is {spec}, which JAX rejects: {found}.")
+    require(
+        isinstance(found, dict), f"For {shape} in shards {shard_shape} your spec is {spec}, which JAX rejects: {found}."
+    )
     got = tuple(stop - start for start, stop in found[int(mesh.devices.flat[0].id)])
-    require(got == piece, f"For {shape} your spec is {spec}, so each device stores a shard {got}; expected {piece}.")
+    require(
+        got == shard_shape,
+        f"For {shape} your spec is {spec}, so each device stores a shard {got}; expected {shard_shape}.",
+    )
 
 # %% hidden="sharding-spec-for" name="pieces" points=1
 """Right for arrays of any rank, on meshes of two axes in either order and on a mesh of one axis."""
@@ -194,16 +199,16 @@ for sizes, cuts in CUTS.items():
             # Shards of an array whose axes have different sizes, and of one whose axes have the same size.
             pieces = 24 * rng.permutation([5, 7, 11, 13])[: len(counts)], 24 * rng.integers(1, 9) // np.array(counts)
             for part, sizes_are in zip(pieces, ("different sizes", "the same size"), strict=True):
-                shape, piece = tuple(int(n) for n in counts * part), tuple(int(n) for n in part)
+                shape, shard_shape = tuple(int(n) for n in counts * part), tuple(int(n) for n in part)
                 mesh_has = "one axis" if mesh.devices.ndim == 1 else f"{mesh.devices.ndim} axes"
                 which = f"For an array of {len(counts)} axes of {sizes_are} on a mesh of {mesh_has}"
-                found = places(mesh, ask(spec_for, mesh, shape, piece), shape)
+                found = places(mesh, ask(spec_for, mesh, shape, shard_shape), shape)
                 if not isinstance(found, dict):
                     reasons = [said for word, said in REFUSED.items() if word in found]
                     require(False, f"{which} JAX rejects your spec: {[*reasons, 'it does not fit the array'][0]}.")
                 got = tuple(stop - start for start, stop in next(iter(found.values())))
                 require(
-                    got == piece,
+                    got == shard_shape,
                     f"{which} a device does not store a shard of the requested shape. Each array axis needs the mesh axis "
                     "whose size is its number of shards, or both. The order of names in the mesh does not matter.",
                 )
@@ -213,59 +218,59 @@ for sizes, cuts in CUTS.items():
 
 
 # %% wrong="sharding-spec-for" because="Lists the names in the order of the mesh, but the entries of a spec follow the axes of the array."
-def spec_for(mesh, shape, piece):
+def spec_for(mesh, shape, shard_shape):
     names = iter(mesh.axis_names)
-    return P(*(next(names, None) if size != part else None for size, part in zip(shape, piece, strict=True)))
+    return P(*(next(names, None) if size != part else None for size, part in zip(shape, shard_shape, strict=True)))
 
 
 # %% wrong="sharding-spec-for" because="Confuses the size of a shard with the number of shards."
-def spec_for(mesh, shape, piece):
-    by_count = groups(mesh)
-    return P(*(by_count.get(part) for part in piece))
+def spec_for(mesh, shape, shard_shape):
+    by_count = entries_by_count(mesh)
+    return P(*(by_count.get(part) for part in shard_shape))
 
 
 # %% wrong="sharding-spec-for" because="Allows only one mesh axis for each array axis, so an axis that needs both is not partitioned."
-def spec_for(mesh, shape, piece):
+def spec_for(mesh, shape, shard_shape):
     by_count = {mesh.shape[name]: name for name in mesh.axis_names}
-    return P(*(by_count.get(size // part) for size, part in zip(shape, piece, strict=True)))
+    return P(*(by_count.get(size // part) for size, part in zip(shape, shard_shape, strict=True)))
 
 
 # %% wrong="sharding-spec-for" because="Passes all names as one entry, but P takes one argument for each array axis."
-def spec_for(mesh, shape, piece):
-    by_count = groups(mesh)
-    names = [by_count[size // part] for size, part in zip(shape, piece, strict=True)]
+def spec_for(mesh, shape, shard_shape):
+    by_count = entries_by_count(mesh)
+    names = [by_count[size // part] for size, part in zip(shape, shard_shape, strict=True)]
     return P(tuple(name for name in names if isinstance(name, str)))
 
 
 # %% wrong="sharding-spec-for" because="Omits the axes that are not partitioned, so the other entries move to the front."
-def spec_for(mesh, shape, piece):
-    by_count = groups(mesh)
-    return P(*(by_count[size // part] for size, part in zip(shape, piece, strict=True) if size != part))
+def spec_for(mesh, shape, shard_shape):
+    by_count = entries_by_count(mesh)
+    return P(*(by_count[size // part] for size, part in zip(shape, shard_shape, strict=True) if size != part))
 
 
 # %% wrong="sharding-spec-for" because="Hard-codes the names and sizes of the example's mesh."
-def spec_for(mesh, shape, piece):
+def spec_for(mesh, shape, shard_shape):
     by_count = {1: None, 4: "a", 2: "b", 8: ("a", "b")}
-    return P(*(by_count.get(size // part) for size, part in zip(shape, piece, strict=True)))
+    return P(*(by_count.get(size // part) for size, part in zip(shape, shard_shape, strict=True)))
 
 
 # %% wrong="sharding-spec-for" because="Partitions only the first two array axes, because the mesh has two axes, but any array axis may be partitioned."
-def spec_for(mesh, shape, piece):
-    by_count = groups(mesh)
-    return P(*(by_count[size // part] for size, part in zip(shape[:2], piece[:2], strict=True)))
+def spec_for(mesh, shape, shard_shape):
+    by_count = entries_by_count(mesh)
+    return P(*(by_count[size // part] for size, part in zip(shape[:2], shard_shape[:2], strict=True)))
 
 
 # %% wrong="sharding-spec-for" because="Assigns the sizes to the sorted names, but the names of a mesh may be in any order."
-def spec_for(mesh, shape, piece):
+def spec_for(mesh, shape, shard_shape):
     by_count = {1: None, mesh.size: tuple(mesh.axis_names)}
     by_count |= dict(zip(mesh.devices.shape, sorted(mesh.axis_names), strict=True))
-    return P(*(by_count[size // part] for size, part in zip(shape, piece, strict=True)))
+    return P(*(by_count[size // part] for size, part in zip(shape, shard_shape, strict=True)))
 
 
 # %% wrong="sharding-spec-for" because="Uses each mesh axis in order if its size divides the number of shards, so for 4 shards on a 2 x 4 mesh it uses the axis of size 2."
-def spec_for(mesh, shape, piece):
+def spec_for(mesh, shape, shard_shape):
     entries = []
-    for size, part in zip(shape, piece, strict=True):
+    for size, part in zip(shape, shard_shape, strict=True):
         count, names = size // part, []
         for name in mesh.axis_names:
             if count % mesh.shape[name] == 0:
@@ -276,27 +281,27 @@ def spec_for(mesh, shape, piece):
 
 
 # %% wrong="sharding-spec-for" because="Looks up an axis by its size, so two axes of the same size share one entry."
-def spec_for(mesh, shape, piece):
-    by_count = groups(mesh)  # such as {1: None, 4: "a", 2: "b", 8: ("a", "b")}
-    part_of = dict(zip(shape, piece, strict=True))
+def spec_for(mesh, shape, shard_shape):
+    by_count = entries_by_count(mesh)  # such as {1: None, 4: "a", 2: "b", 8: ("a", "b")}
+    part_of = dict(zip(shape, shard_shape, strict=True))
     entries = [by_count[size // part_of[size]] for size in shape]
     return P(*entries)
 
 
 # %% right="sharding-spec-for"
-def spec_for(mesh, shape, piece):
-    for entries in itertools.product(groups(mesh).values(), repeat=len(shape)):
+def spec_for(mesh, shape, shard_shape):
+    for entries in itertools.product(entries_by_count(mesh).values(), repeat=len(shape)):
         named = [name for entry in entries for name in (entry if isinstance(entry, tuple) else (entry,)) if name]
         if len(set(named)) == len(named):
-            sizes = [pieces_of(mesh, entry) for entry in entries]
-            if all(size == part * count for size, part, count in zip(shape, piece, sizes, strict=True)):
+            sizes = [shard_count(mesh, entry) for entry in entries]
+            if all(size == part * count for size, part, count in zip(shape, shard_shape, sizes, strict=True)):
                 return P(*entries)
 
 
 # %% right="sharding-spec-for"
-def spec_for(mesh, shape, piece):
+def spec_for(mesh, shape, shard_shape):
     entries = []
-    for size, part in zip(shape, piece, strict=True):
+    for size, part in zip(shape, shard_shape, strict=True):
         if part == size:
             entries.append(None)
         elif part * mesh.size == size:
@@ -506,7 +511,7 @@ def place_batch(mesh, batch):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# For a reshape, put all names into one list. Start each new size with an empty tuple, and move names into it while the product of their sizes (`pieces_of(mesh, entry)`) is less than this size. In a spec, an empty tuple means the same as `None`.
+# For a reshape, put all names into one list. Start each new size with an empty tuple, and move names into it while the product of their sizes (`shard_count(mesh, entry)`) is less than this size. In a spec, an empty tuple means the same as `None`.
 #
 # </details>
 
@@ -525,7 +530,7 @@ def from_positional(mesh, steps):
             names, entries = [name for entry in entries for name in entry], []
             for size in rest[0]:
                 entry = ()
-                while pieces_of(mesh, entry) < size:
+                while shard_count(mesh, entry) < size:
                     entry += (names.pop(0),)
                 entries.append(entry)
     return P(*entries)
@@ -600,7 +605,7 @@ def from_positional(mesh, steps):
             names, entries = [name for entry in entries for name in entry], []
             for size in rest[0]:
                 entry = ()
-                while names and pieces_of(mesh, entry) < size:
+                while names and shard_count(mesh, entry) < size:
                     entry += (names.pop(0),)
                 entries.append(entry)
     return P(*entries)
@@ -618,7 +623,7 @@ def from_positional(mesh, steps):
             names, entries = [name for entry in entries for name in entry], []
             for size in rest[0]:
                 entry = ()
-                while names and pieces_of(mesh, entry) < size:
+                while names and shard_count(mesh, entry) < size:
                     entry += (names.pop(0),)
                 entries.append(entry)
     return P(*entries)
@@ -636,7 +641,7 @@ def from_positional(mesh, steps):
             names, entries = list(order), []
             for size in rest[0]:
                 entry = ()
-                while names and pieces_of(mesh, entry) < size:
+                while names and shard_count(mesh, entry) < size:
                     entry += (names.pop(0),)
                 entries.append(entry)
     return P(*entries)
@@ -654,7 +659,7 @@ def from_positional(mesh, steps):
             names, entries = list(mesh.axis_names), []
             for size in rest[0]:
                 entry = ()
-                while names and pieces_of(mesh, entry) < size:
+                while names and shard_count(mesh, entry) < size:
                     entry += (names.pop(0),)
                 entries.append(entry)
     return P(*entries)
@@ -672,7 +677,7 @@ def from_positional(mesh, steps):
             names, entries = [name for entry in entries for name in entry], []
             for size in rest[0]:
                 entry = ()
-                while pieces_of(mesh, entry) < size:
+                while shard_count(mesh, entry) < size:
                     entry += (names.pop(0),)
                 entries.append(entry)
     return P(*entries)
@@ -687,7 +692,7 @@ def from_positional(mesh, steps):
         elif step == "replicate":
             entries[rest[0]], sizes[rest[0]] = None, 1
         else:
-            sizes, entries = list(rest[0]), [groups(mesh).get(size) for size in rest[0]]
+            sizes, entries = list(rest[0]), [entries_by_count(mesh).get(size) for size in rest[0]]
     return P(*entries)
 
 
@@ -703,7 +708,7 @@ def from_positional(mesh, steps):
             names, entries = [name for entry in entries for name in entry], []
             for size in rest[0]:
                 entry = ()
-                while pieces_of(mesh, entry) < size:
+                while shard_count(mesh, entry) < size:
                     entry += (names.pop(0),)
                 entries.append(entry)
     return P(*entries)
@@ -722,7 +727,7 @@ def from_positional(mesh, steps):
             entries = []
             for size in how[0]:
                 entry = ()
-                while pieces_of(mesh, entry) < size:
+                while shard_count(mesh, entry) < size:
                     entry += (left.pop(0),)
                 entries.append(entry)
     return P(*[entry or None for entry in entries])
@@ -742,7 +747,7 @@ def from_positional(mesh, steps):
             axes = []
             for size in how[0]:
                 names = ()
-                while pieces_of(mesh, names) < size:
+                while shard_count(mesh, names) < size:
                     names += (left.pop(0),)
                 axes.append(names)
     return P(*axes)
@@ -1111,7 +1116,7 @@ def masked_mean(rows, mask):
 # ## What is communicated?
 # **Goal.** An array is summed along an axis, and a sharding is requested for the result. Predict what the devices communicate, without compiling anything.
 #
-# **Signature.** `predict_collectives(shape, cut, summed, wanted)`. The array has any rank and shape `shape`, on a mesh of eight devices with one axis. `cut` is the axis of the array that is partitioned, or None if the array is replicated. The program computes `x.sum(summed)`, or returns x if `summed` is None. `wanted` is the axis **of the result** that should be partitioned, or None if the result should be replicated. Return a dict with one entry. Its key is the collective, `"all-gather"`, `"all-reduce"` or `"all-to-all"`, and its value is the number of elements that the collective returns on each device. Return `{}` if nothing is communicated. The size of every partitioned axis is a multiple of eight. Each device adds its own numbers before it communicates.
+# **Signature.** `predict_collectives(shape, in_axis, summed, out_axis)`. The array has any rank and shape `shape`, on a mesh of eight devices with one axis. `in_axis` is the axis of the array that is partitioned, or None if the array is replicated. The program computes `x.sum(summed)`, or returns x if `summed` is None. `out_axis` is the axis **of the result** that should be partitioned, or None if the result should be replicated. Return a dict with one entry. Its key is the collective, `"all-gather"`, `"all-reduce"` or `"all-to-all"`, and its value is the number of elements that the collective returns on each device. Return `{}` if nothing is communicated. The size of every partitioned axis is a multiple of eight. Each device adds its own numbers before it communicates.
 #
 # **Example.** `((16, 64), 0, None, None)` replicates the rows and gives `{"all-gather": 1024}`. `((16, 64), 0, 0, None)` sums over the rows and gives `{"all-reduce": 64}`. `((16, 64), 0, None, 1)` changes rows to columns and gives `{"all-to-all": 128}`. `((16, 64), 0, 1, 0)` gives `{}`.
 #
@@ -1119,34 +1124,34 @@ def masked_mean(rows, mask):
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# There are four cases. Either nothing is communicated, or one of three collectives is used. For which cases do you need `wanted`?
+# There are four cases. Either nothing is communicated, or one of three collectives is used. For which cases do you need `out_axis`?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Ask these questions in order. Is the array replicated? Is the summed axis the partitioned one? If not, every device can compute its sums alone, and the *result* is partitioned. Along which of its axes? Is this the axis `wanted`?
+# Ask these questions in order. Is the array replicated? Is the summed axis the partitioned one? If not, every device can compute its sums alone, and the *result* is partitioned. Along which of its axes? Is this `out_axis`?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Work with the sizes of the result, which are those of `shape` without `summed`. If an axis before `cut` is summed, the index of the partitioned axis in the result is smaller by one. After an all-gather, a device has the whole result. After an all-to-all, it has an eighth of it.
+# Work with the sizes of the result, which are those of `shape` without `summed`. If an axis before `in_axis` is summed, the index of the partitioned axis in the result is smaller by one. After an all-gather, a device has the whole result. After an all-to-all, it has an eighth of it.
 #
 # </details>
 
 
 # %% answer="sharding-predict-collectives"
-def predict_collectives(shape, cut, summed, wanted):
-    """{collective: elements on each device} for x.sum(summed), partitioned along `cut` before and `wanted` after it."""
+def predict_collectives(shape, in_axis, summed, out_axis):
+    """{collective: elements on each device} for x.sum(summed), partitioned along `in_axis` before and `out_axis` after it."""
     ### BEGIN SOLUTION
     left = [axis for axis in range(len(shape)) if axis != summed]  # the axes of the result
     result = math.prod(shape[axis] for axis in left)
-    if cut is None:
+    if in_axis is None:
         return {}
-    if cut == summed:
+    if in_axis == summed:
         return {"all-reduce": result}
-    if left.index(cut) == wanted:
+    if left.index(in_axis) == out_axis:
         return {}
-    return {"all-gather": result} if wanted is None else {"all-to-all": result // 8}
+    return {"all-gather": result} if out_axis is None else {"all-to-all": result // 8}
     ### END SOLUTION
 
 
@@ -1154,55 +1159,55 @@ def predict_collectives(shape, cut, summed, wanted):
 """The example, compared with the compiled programs."""
 
 
-def probe_compiled(mesh, x, summed, wanted):
+def probe_compiled(mesh, x, summed, out_axis):
     result = x if summed is None else x.sum(summed)
-    return jax.lax.with_sharding_constraint(result, cut_along(mesh, result.ndim, wanted))
+    return jax.lax.with_sharding_constraint(result, sharding_along(mesh, result.ndim, out_axis))
 
 
 mesh = devices.mesh((8,), ("d",))
 numbers = inputs.rng().normal(size=(16, 64)).astype(np.float32)
-x = jax.device_put(numbers, cut_along(mesh, 2, 0))
-for summed, wanted in ((None, None), (0, None), (None, 1), (1, 0)):
-    got = ask(predict_collectives, (16, 64), 0, summed, wanted)
-    made = program(probe_compiled, mesh, x, summed, wanted)
+x = jax.device_put(numbers, sharding_along(mesh, 2, 0))
+for summed, out_axis in ((None, None), (0, None), (None, 1), (1, 0)):
+    got = ask(predict_collectives, (16, 64), 0, summed, out_axis)
+    made = program(probe_compiled, mesh, x, summed, out_axis)
     sent, right = seen(made), numbers if summed is None else numbers.sum(summed)
-    require(got == sent, f"For ((16, 64), 0, {summed}, {wanted}) you predict {got}; the compiled program has {sent}.")
-    compare(made.run(mesh, x, summed, wanted), right, label="the result of the compiled program")
+    require(got == sent, f"For ((16, 64), 0, {summed}, {out_axis}) you predict {got}; the compiled program has {sent}.")
+    compare(made.run(mesh, x, summed, out_axis), right, label="the result of the compiled program")
 
 # %% hidden="sharding-predict-collectives" name="rule" points=2
-"""Right for every `cut`, `summed` and `wanted`, for arrays of one to four axes."""
+"""Right for every `in_axis`, `summed` and `out_axis`, for arrays of one to four axes."""
 CASES = {
-    "the array is replicated": lambda cut, summed, home, wanted: cut is None,
-    "the partitioned axis is summed": lambda cut, summed, home, wanted: cut is not None and cut == summed,
-    "the wanted axis is already partitioned": lambda cut, summed, home, wanted: home == wanted and summed is None,
-    "the wanted axis is already partitioned, and another is summed": lambda cut, summed, home, wanted: home == wanted,
-    "a partitioned array should be replicated": lambda cut, summed, home, wanted: wanted is None and summed is None,
-    "another axis is summed, and the result should be replicated": lambda cut, summed, home, wanted: wanted is None,
-    "another axis should be partitioned": lambda cut, summed, home, wanted: summed is None,
-    "one axis is summed, and another axis of the result should be partitioned": lambda cut, summed, home, wanted: True,
+    "the array is replicated": lambda axis, summed, home, goal: axis is None,
+    "the partitioned axis is summed": lambda axis, summed, home, goal: axis is not None and axis == summed,
+    "the requested axis is already partitioned": lambda axis, summed, home, goal: home == goal and summed is None,
+    "the requested axis is already partitioned, and another is summed": lambda axis, summed, home, goal: home == goal,
+    "a partitioned array should be replicated": lambda axis, summed, home, goal: goal is None and summed is None,
+    "another axis is summed, and the result should be replicated": lambda axis, summed, home, goal: goal is None,
+    "another axis should be partitioned": lambda axis, summed, home, goal: summed is None,
+    "one axis is summed, and another axis of the result should be partitioned": lambda axis, summed, home, goal: True,
 }
 rng = inputs.rng()
 for rank in (1, 2, 3, 4):
     shape = tuple(8 * int(n) for n in rng.permutation([1, 2, 3, 5])[:rank])
-    for cut, summed in itertools.product((None, *range(rank)), repeat=2):
+    for in_axis, summed in itertools.product((None, *range(rank)), repeat=2):
         left = [axis for axis in range(rank) if axis != summed]
-        home = left.index(cut) if cut in left else None
-        for wanted in (None, *range(len(left))):
+        home = left.index(in_axis) if in_axis in left else None
+        for out_axis in (None, *range(len(left))):
             size = math.prod(shape[axis] for axis in left)
-            case = next(name for name, holds in CASES.items() if holds(cut, summed, home, wanted))
+            case = next(name for name, holds in CASES.items() if holds(in_axis, summed, home, out_axis))
             if home is None:
-                right = {} if cut is None else {"all-reduce": size}
-            elif home == wanted:
+                right = {} if in_axis is None else {"all-reduce": size}
+            elif home == out_axis:
                 right = {}
             else:
-                right = {"all-gather": size} if wanted is None else {"all-to-all": size // 8}
-            got = ask(predict_collectives, shape, cut, summed, wanted)
+                right = {"all-gather": size} if out_axis is None else {"all-to-all": size // 8}
+            got = ask(predict_collectives, shape, in_axis, summed, out_axis)
             require(
                 isinstance(got, dict),
                 "`predict_collectives` should return a dict, which is empty if nothing is communicated.",
             )
             require(
-                got or home is not None or cut is None,
+                got or home is not None or in_axis is None,
                 "You predict no communication where the partitioned axis is summed, but the partial sums of the devices must be added.",
             )
             require(sorted(got) == sorted(right), f"The collective is wrong where {case}.")
@@ -1212,166 +1217,166 @@ for rank in (1, 2, 3, 4):
 """Compiled programs agree, for new shapes."""
 
 
-def probe_fresh(mesh, x, summed, wanted):
-    placed = cut_along(mesh, x.ndim if summed is None else x.ndim - 1, wanted)
+def probe_fresh(mesh, x, summed, out_axis):
+    placed = sharding_along(mesh, x.ndim if summed is None else x.ndim - 1, out_axis)
     return jax.lax.with_sharding_constraint(x if summed is None else x.sum(summed), placed)
 
 
 mesh = devices.mesh((8,), ("d",))
 rng = inputs.rng()
-for cut, summed, wanted in ((0, 1, 1), (2, 0, 1), (1, 1, 0), (2, 1, None), (1, None, 2)):
+for in_axis, summed, out_axis in ((0, 1, 1), (2, 0, 1), (1, 1, 0), (2, 1, None), (1, None, 2)):
     shape = tuple(8 * int(n) for n in rng.integers(1, 6, size=3))
     numbers = rng.normal(size=shape).astype(np.float32)
-    x = jax.device_put(numbers, cut_along(mesh, 3, cut))
-    made = program(probe_fresh, mesh, x, summed, wanted)
-    got = ask(predict_collectives, shape, cut, summed, wanted)
+    x = jax.device_put(numbers, sharding_along(mesh, 3, in_axis))
+    made = program(probe_fresh, mesh, x, summed, out_axis)
+    got = ask(predict_collectives, shape, in_axis, summed, out_axis)
     what = "nothing is summed" if summed is None else f"axis {summed} of three is summed"
     require(
         got == seen(made),
-        f"Where axis {cut} is partitioned, {what}, and {'no axis' if wanted is None else f'axis {wanted}'} of the result should "
+        f"Where axis {in_axis} is partitioned, {what}, and {'no axis' if out_axis is None else f'axis {out_axis}'} of the result should "
         "be partitioned, the compiled program does not communicate what you predict.",
     )
     right = numbers if summed is None else numbers.sum(summed)
-    compare(made.run(mesh, x, summed, wanted), right, label="the result of the compiled program")
+    compare(made.run(mesh, x, summed, out_axis), right, label="the result of the compiled program")
 
 # %% [markdown] why="sharding-predict-collectives"
-# Three questions decide. Is the array partitioned at all? Is the partitioned axis summed? Is the axis `wanted` already partitioned? All sizes are those of the result, because each device adds its own numbers first. **Next:** An all-reduce of n numbers communicates about as much as a reduce-scatter and an all-gather of n numbers together. Why, and what does this tell you about results that may stay sharded?
+# Three questions decide. Is the array partitioned at all? Is the partitioned axis summed? Is the requested axis already partitioned? All sizes are those of the result, because each device adds its own numbers first. **Next:** An all-reduce of n numbers communicates about as much as a reduce-scatter and an all-gather of n numbers together. Why, and what does this tell you about results that may stay sharded?
 
 
 # %% wrong="sharding-predict-collectives" because="Counts the elements of the argument, but each device adds its own numbers before it communicates."
-def predict_collectives(shape, cut, summed, wanted):
+def predict_collectives(shape, in_axis, summed, out_axis):
     size = math.prod(shape)
-    if cut is None:
+    if in_axis is None:
         return {}
-    if cut == summed:
+    if in_axis == summed:
         return {"all-reduce": size // shape[summed]}
-    home = cut if summed is None or cut < summed else cut - 1
-    if home == wanted:
+    home = in_axis if summed is None or in_axis < summed else in_axis - 1
+    if home == out_axis:
         return {}
-    return {"all-gather": size} if wanted is None else {"all-to-all": size // 8}
+    return {"all-gather": size} if out_axis is None else {"all-to-all": size // 8}
 
 
 # %% wrong="sharding-predict-collectives" because="Compares axes of the array with axes of the result, whose indices are smaller if an earlier axis was summed."
-def predict_collectives(shape, cut, summed, wanted):
+def predict_collectives(shape, in_axis, summed, out_axis):
     size = math.prod(n for axis, n in enumerate(shape) if axis != summed)
-    if cut is None:
+    if in_axis is None:
         return {}
-    if cut == summed:
+    if in_axis == summed:
         return {"all-reduce": size}
-    if cut == wanted:
+    if in_axis == out_axis:
         return {}
-    return {"all-gather": size} if wanted is None else {"all-to-all": size // 8}
+    return {"all-gather": size} if out_axis is None else {"all-to-all": size // 8}
 
 
 # %% wrong="sharding-predict-collectives" because="Gathers for every change of sharding, but from one partitioned axis to another each device needs only an eighth of the result."
-def predict_collectives(shape, cut, summed, wanted):
+def predict_collectives(shape, in_axis, summed, out_axis):
     size = math.prod(n for axis, n in enumerate(shape) if axis != summed)
-    if cut is None:
+    if in_axis is None:
         return {}
-    if cut == summed:
+    if in_axis == summed:
         return {"all-reduce": size}
-    home = cut if summed is None or cut < summed else cut - 1
-    return {} if home == wanted else {"all-gather": size}
+    home = in_axis if summed is None or in_axis < summed else in_axis - 1
+    return {} if home == out_axis else {"all-gather": size}
 
 
 # %% wrong="sharding-predict-collectives" because="Predicts an all-reduce for every sum, also along an axis that is not partitioned."
-def predict_collectives(shape, cut, summed, wanted):
+def predict_collectives(shape, in_axis, summed, out_axis):
     size = math.prod(n for axis, n in enumerate(shape) if axis != summed)
-    if cut is None:
+    if in_axis is None:
         return {}
     if summed is not None:
         return {"all-reduce": size}
-    if cut == wanted:
+    if in_axis == out_axis:
         return {}
-    return {"all-gather": size} if wanted is None else {"all-to-all": size // 8}
+    return {"all-gather": size} if out_axis is None else {"all-to-all": size // 8}
 
 
 # %% wrong="sharding-predict-collectives" because="Predicts communication for a replicated array, but each device already has all of it and only discards a part."
-def predict_collectives(shape, cut, summed, wanted):
+def predict_collectives(shape, in_axis, summed, out_axis):
     size = math.prod(n for axis, n in enumerate(shape) if axis != summed)
-    if cut is not None and cut == summed:
+    if in_axis is not None and in_axis == summed:
         return {"all-reduce": size}
-    home = cut if summed is None or cut is None or cut < summed else cut - 1
-    if home == wanted:
+    home = in_axis if summed is None or in_axis is None or in_axis < summed else in_axis - 1
+    if home == out_axis:
         return {}
-    return {"all-gather": size} if wanted is None else {"all-to-all": size // 8}
+    return {"all-gather": size} if out_axis is None else {"all-to-all": size // 8}
 
 
 # %% wrong="sharding-predict-collectives" because="Counts all elements for an all-to-all, which returns an eighth of them on each device."
-def predict_collectives(shape, cut, summed, wanted):
+def predict_collectives(shape, in_axis, summed, out_axis):
     size = math.prod(n for axis, n in enumerate(shape) if axis != summed)
-    if cut is None:
+    if in_axis is None:
         return {}
-    if cut == summed:
+    if in_axis == summed:
         return {"all-reduce": size}
-    home = cut if summed is None or cut < summed else cut - 1
-    if home == wanted:
+    home = in_axis if summed is None or in_axis < summed else in_axis - 1
+    if home == out_axis:
         return {}
-    return {"all-gather": size} if wanted is None else {"all-to-all": size}
+    return {"all-gather": size} if out_axis is None else {"all-to-all": size}
 
 
-# %% wrong="sharding-predict-collectives" because="First compares `cut` with `wanted`, but if the partitioned axis is summed, another axis has its index in the result."
-def predict_collectives(shape, cut, summed, wanted):
+# %% wrong="sharding-predict-collectives" because="First compares `in_axis` with `out_axis`, but if the partitioned axis is summed, another axis has its index in the result."
+def predict_collectives(shape, in_axis, summed, out_axis):
     size = math.prod(n for axis, n in enumerate(shape) if axis != summed)
-    home = cut if summed is None or cut is None or cut <= summed else cut - 1
-    if cut is None or home == wanted:
+    home = in_axis if summed is None or in_axis is None or in_axis <= summed else in_axis - 1
+    if in_axis is None or home == out_axis:
         return {}
-    if cut == summed:
+    if in_axis == summed:
         return {"all-reduce": size}
-    return {"all-gather": size} if wanted is None else {"all-to-all": size // 8}
+    return {"all-gather": size} if out_axis is None else {"all-to-all": size // 8}
 
 
-# %% wrong="sharding-predict-collectives" because="Tests whether `wanted` is true, so axis 0 counts as None and an all-gather is predicted instead of an all-to-all."
-def predict_collectives(shape, cut, summed, wanted):
-    if cut is None:
+# %% wrong="sharding-predict-collectives" because="Tests whether `out_axis` is true, so axis 0 counts as None and an all-gather is predicted instead of an all-to-all."
+def predict_collectives(shape, in_axis, summed, out_axis):
+    if in_axis is None:
         return {}
     count = math.prod(size for axis, size in enumerate(shape) if axis != summed)
-    if summed == cut:
+    if summed == in_axis:
         return {"all-reduce": count}
-    here = cut - 1 if summed is not None and summed < cut else cut
-    if here == wanted:
+    here = in_axis - 1 if summed is not None and summed < in_axis else in_axis
+    if here == out_axis:
         return {}
-    if not wanted:
+    if not out_axis:
         return {"all-gather": count}
     return {"all-to-all": count // 8}
 
 
 # %% wrong="sharding-predict-collectives" because="Predicts an eighth of the sums on each device, as for a reduce-scatter, but an all-reduce returns all sums on each."
-def predict_collectives(shape, cut, summed, wanted):
-    if cut is None:
+def predict_collectives(shape, in_axis, summed, out_axis):
+    if in_axis is None:
         return {}
     count = math.prod(size for axis, size in enumerate(shape) if axis != summed)
-    left_with = count if wanted is None else count // 8
-    if summed == cut:
+    left_with = count if out_axis is None else count // 8
+    if summed == in_axis:
         return {"all-reduce": left_with}
-    here = cut - 1 if summed is not None and summed < cut else cut
-    if here == wanted:
+    here = in_axis - 1 if summed is not None and summed < in_axis else in_axis
+    if here == out_axis:
         return {}
-    return {"all-gather" if wanted is None else "all-to-all": left_with}
+    return {"all-gather" if out_axis is None else "all-to-all": left_with}
 
 
 # %% right="sharding-predict-collectives"
-def predict_collectives(shape, cut, summed, wanted):
+def predict_collectives(shape, in_axis, summed, out_axis):
     axes = [axis for axis in range(len(shape)) if axis != summed]
     size = math.prod(shape[axis] for axis in axes)
-    goal = None if wanted is None else axes[wanted]  # as an axis of the array
-    if cut is not None and cut not in axes:
+    goal = None if out_axis is None else axes[out_axis]  # as an axis of the array
+    if in_axis is not None and in_axis not in axes:
         return {"all-reduce": size}
-    match (cut, goal):
+    match (in_axis, goal):
         case (None, _):
             return {}
         case (_, None):
             return {"all-gather": size}
         case _:
-            return {} if cut == goal else {"all-to-all": size // 8}
+            return {} if in_axis == goal else {"all-to-all": size // 8}
 
 
 # %% right="sharding-predict-collectives"
-def predict_collectives(shape, cut, summed, wanted):
+def predict_collectives(shape, in_axis, summed, out_axis):
     letters = "abcdefgh"[: len(shape)]
     kept = letters if summed is None else letters.replace(letters[summed], "")
-    before = "" if cut is None else letters[cut]
-    after = "" if wanted is None else kept[wanted]
+    before = "" if in_axis is None else letters[in_axis]
+    after = "" if out_axis is None else kept[out_axis]
     size = math.prod(shape[letters.index(letter)] for letter in kept)
     if before == "" or before == after:
         return {}
@@ -1404,7 +1409,7 @@ def predict_collectives(shape, cut, summed, wanted):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Write a function of path and leaf that returns a NamedSharding. It keeps an entry if `pieces_of(mesh, entry)` divides the size, and uses None otherwise. Map it over the tree of shapes, pass the result to `jit` as `out_shardings`, and call the jitted function with the key.
+# Write a function of path and leaf that returns a NamedSharding. It keeps an entry if `shard_count(mesh, entry)` divides the size, and uses None otherwise. Map it over the tree of shapes, pass the result to `jit` as `out_shardings`, and call the jitted function with the key.
 #
 # </details>
 
@@ -1418,7 +1423,8 @@ def sharded_init(mesh, init, rules, key):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         spec = next((spec for ending, spec in rules if name.endswith(ending)), P())
         entries = [
-            entry if size % pieces_of(mesh, entry) == 0 else None for size, entry in zip(leaf.shape, spec, strict=False)
+            entry if size % shard_count(mesh, entry) == 0 else None
+            for size, entry in zip(leaf.shape, spec, strict=False)
         ]
         return NamedSharding(mesh, P(*entries))
 
@@ -1629,7 +1635,7 @@ def sharded_init(mesh, init, rules, key):
     def put(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         spec = next((spec for ending, spec in rules if name.endswith(ending)), P())
-        entries = [e if n % pieces_of(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
+        entries = [e if n % shard_count(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
         return jax.device_put(leaf, NamedSharding(mesh, P(*entries)))
 
     return jax.tree.map_with_path(put, init(key))
@@ -1640,7 +1646,7 @@ def sharded_init(mesh, init, rules, key):
     def put(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         spec = next((spec for ending, spec in rules if name.endswith(ending)), P())
-        entries = [e if n % pieces_of(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
+        entries = [e if n % shard_count(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
         return jax.device_put(leaf, NamedSharding(mesh, P(*entries)))
 
     return jax.tree.map_with_path(put, jax.jit(init)(key))
@@ -1651,7 +1657,7 @@ def sharded_init(mesh, init, rules, key):
     def place(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         spec = next((spec for ending, spec in rules if name.endswith(ending)), P())
-        entries = [e if n % pieces_of(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
+        entries = [e if n % shard_count(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
         return jax.lax.with_sharding_constraint(leaf, NamedSharding(mesh, P(*entries)))
 
     return jax.tree.map_with_path(place, jax.jit(init)(key))
@@ -1670,7 +1676,7 @@ def sharded_init(mesh, init, rules, key):
         for ending, rule in rules:
             if name.endswith(ending):
                 spec = rule
-        entries = [e if n % pieces_of(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
+        entries = [e if n % shard_count(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
         return NamedSharding(mesh, P(*entries))
 
     shapes = jax.eval_shape(init, key)
@@ -1682,7 +1688,7 @@ def sharded_init(mesh, init, rules, key):
     def sharding(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         spec = next((spec for ending, spec in rules if ending in name), P())
-        entries = [e if n % pieces_of(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
+        entries = [e if n % shard_count(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
         return NamedSharding(mesh, P(*entries))
 
     shapes = jax.eval_shape(init, key)
@@ -1694,7 +1700,7 @@ def sharded_init(mesh, init, rules, key):
     def sharding(path, leaf):
         name = jax.tree_util.keystr(path[-1:], simple=True)
         spec = next((spec for ending, spec in rules if name.endswith(ending)), P())
-        entries = [e if n % pieces_of(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
+        entries = [e if n % shard_count(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
         return NamedSharding(mesh, P(*entries))
 
     shapes = jax.eval_shape(init, key)
@@ -1706,7 +1712,7 @@ def sharded_init(mesh, init, rules, key):
     def sharding(path, leaf):
         name = "/" + jax.tree_util.keystr(path, simple=True, separator="/")
         spec = next((spec for ending, spec in rules if name.endswith(f"/{ending}")), P())
-        entries = [e if n % pieces_of(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
+        entries = [e if n % shard_count(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
         return NamedSharding(mesh, P(*entries))
 
     shapes = jax.eval_shape(init, key)
@@ -1732,7 +1738,7 @@ def sharded_init(mesh, init, rules, key):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         spec = next((spec for ending, spec in rules if name.endswith(ending)), P())
         entries = list(zip(leaf.shape, spec, strict=False))
-        fits = all(size % pieces_of(mesh, entry) == 0 for size, entry in entries)
+        fits = all(size % shard_count(mesh, entry) == 0 for size, entry in entries)
         return NamedSharding(mesh, P(*(entry for _, entry in entries)) if fits else P())
 
     shapes = jax.eval_shape(init, key)
@@ -1744,7 +1750,7 @@ def sharded_init(mesh, init, rules, key):
     def sharding(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         spec = next((spec for ending, spec in rules if name.endswith(ending)), P())
-        entries = [e if n % pieces_of(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
+        entries = [e if n % shard_count(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
         return NamedSharding(mesh, P(*entries))
 
     shapes = jax.eval_shape(init, key)
@@ -1769,7 +1775,7 @@ def sharded_init(mesh, init, rules, key):
     def sharding(path, leaf):
         name = "/".join(step.key for step in path)
         spec = next((spec for ending, spec in rules if name.endswith(ending)), P())
-        entries = [e if n % pieces_of(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
+        entries = [e if n % shard_count(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
         return NamedSharding(mesh, P(*entries))
 
     shapes = jax.eval_shape(init, key)
@@ -1798,13 +1804,13 @@ def sharded_init(mesh, init, rules, key):
         fitting = [(ending, spec) for ending, spec in rules if name.endswith(ending)]
         spec = max(fitting, key=lambda rule: len(rule[0]))[1] if fitting else P()
         entries = zip(leaf.shape, spec, strict=False)
-        return NamedSharding(mesh, P(*[e if size % pieces_of(mesh, e) == 0 else None for size, e in entries]))
+        return NamedSharding(mesh, P(*[e if size % shard_count(mesh, e) == 0 else None for size, e in entries]))
 
     shardings = jax.tree.map_with_path(sharding, jax.eval_shape(init, key))
     return jax.jit(init, out_shardings=shardings)(key)
 
 
-# %% wrong="sharding-init" because="Creates each leaf whole and cuts the shards from it."
+# %% wrong="sharding-init" because="Creates each leaf whole and takes the shards from it."
 def sharded_init(mesh, init, rules, key):
     make = jax.jit(init)
     shapes, structure = jax.tree_util.tree_flatten_with_path(jax.eval_shape(init, key))
@@ -1813,7 +1819,8 @@ def sharded_init(mesh, init, rules, key):
         text = jax.tree_util.keystr(path, simple=True, separator="/")
         spec = next((spec for ending, spec in rules if text.endswith(ending)), P())
         entries = [
-            entry if size % pieces_of(mesh, entry) == 0 else None for size, entry in zip(leaf.shape, spec, strict=False)
+            entry if size % shard_count(mesh, entry) == 0 else None
+            for size, entry in zip(leaf.shape, spec, strict=False)
         ]
         sharding = NamedSharding(mesh, P(*entries))
         shard = lambda index, i=i: jax.tree.leaves(make(key))[i][index]
@@ -1826,7 +1833,7 @@ def sharded_init(mesh, init, rules, key):
 
     def entry_for(size, entry):
         names = (entry,) if isinstance(entry, str) else tuple(entry or ())
-        while size % pieces_of(mesh, names):
+        while size % shard_count(mesh, names):
             names = names[:-1]
         return names or None
 
@@ -1844,7 +1851,7 @@ def sharded_init(mesh, init, rules, key):
     def place(path, leaf):
         text = jax.tree_util.keystr(path, simple=True, separator="/")
         chosen = next(spec for ending, spec in [*rules, ("", P())] if text.endswith(ending))
-        fits = lambda size, entry: size % pieces_of(mesh, entry) == 0
+        fits = lambda size, entry: size % shard_count(mesh, entry) == 0
         pairs = zip(leaf.shape, chosen, strict=False)
         return NamedSharding(mesh, P(*(entry if fits(size, entry) else None for size, entry in pairs)))
 
@@ -1861,7 +1868,7 @@ def sharded_init(mesh, init, rules, key):
                 entries = list(spec)[: leaf.ndim]
                 break
         for axis, entry in enumerate(entries):
-            if leaf.shape[axis] % pieces_of(mesh, entry):
+            if leaf.shape[axis] % shard_count(mesh, entry):
                 entries[axis] = None
         return jax.lax.with_sharding_constraint(leaf, NamedSharding(mesh, P(*entries)))
 
@@ -1876,7 +1883,7 @@ def sharded_init(mesh, init, rules, key):
         text = jax.tree_util.keystr(path, simple=True, separator="/")
         fitting = [spec for ending, spec in rules if text[len(text) - len(ending) :] == ending]
         pairs = zip(leaf.shape, fitting[0] if fitting else (), strict=False)
-        spec = P(*(None if entry and size % pieces_of(mesh, entry) else entry for size, entry in pairs))
+        spec = P(*(None if entry and size % shard_count(mesh, entry) else entry for size, entry in pairs))
         shardings.append(NamedSharding(mesh, spec))
     tree = jax.tree.unflatten(jax.tree.structure(shapes), shardings)
     return jax.jit(init, out_shardings=tree)(key)

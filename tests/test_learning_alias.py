@@ -22,7 +22,7 @@ CELLS = (
     "import grader.lessons\n\ngrader.lessons.predict('none'), grader.lessons.course_map()",
     "from grader.lessons import plots",
     "from grader.lessons import digits, plots",
-    "import grader.lessons.digits\nfound = grader.lessons.digits.get()",
+    "import grader.lessons.digits\nfound = grader.lessons.digits.get()\nprint(found.says[:0], end='')",
     "from grader.lessons.digits import get\nassert get().source == 'embedded'",
     "from grader.lessons.loaders import SAYS, DataLoader, MNIST, numpy_collate, seed\nseed(0)",
 )

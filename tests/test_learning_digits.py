@@ -104,7 +104,7 @@ def left_in(folder: Path) -> set[str]:
 def test_offline_real_digits_take_its_place(away: Path, capfd: pytest.CaptureFixture[str]) -> None:
     found = digits.get()
     assert found.source == "embedded"
-    assert found.says == (
+    assert found.description == (
         "There is no copy of MNIST here, and no network connection to download it. These are the handwritten digits "
         "that come with scikit-learn, scaled to 28 × 28 (1,437 training images, 360 test images) instead."
     )
@@ -145,7 +145,7 @@ def test_spoiled_ones_are_written_anew() -> None:
 def test_a_server_that_says_nothing_holds_nobody_up(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror.silent.set()
     monkeypatch.setattr(digits, "ANSWER_S", 0.3)
-    assert digits.get().says.startswith(
+    assert digits.get().description.startswith(
         "There is no copy of MNIST here, and no network connection to download it. These"
     )
 
@@ -179,17 +179,17 @@ def test_a_copy_that_lies_here_is_read(away: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv(digits.SETTING, str(away / below))
     found = digits.get()
     assert (found.root, found.source) == (root, "MNIST")
-    assert found.says == f"MNIST, a copy in {root}: 30 training images, 12 test images."
+    assert found.description == f"MNIST, a copy in {root}: 30 training images, 12 test images."
     assert found.arrays(train=True)[0].tobytes() == small_mnist()["train-images-idx3-ubyte"][16:]
     assert list(found.arrays(train=False)[1]) == [i % 10 for i in range(12)]
 
 
 def test_it_is_downloaded_once(away: Path, mirror: Mirror, capsys: pytest.CaptureFixture[str]) -> None:
     data = away / "course" / "work" / "data"
-    assert digits.get().says == f"MNIST, downloaded to {data}: 30 training images, 12 test images."
+    assert digits.get().description == f"MNIST, downloaded to {data}: 30 training images, 12 test images."
     assert capsys.readouterr().out == f"Downloading MNIST (12 MB) to {data} ...\n"
     mirror.shutdown()
-    assert digits.get().says == f"MNIST, a copy in {data}: 30 training images, 12 test images."
+    assert digits.get().description == f"MNIST, a copy in {data}: 30 training images, 12 test images."
     assert left_in(away / "course" / "work") == {f"data/MNIST/raw/{name}" for name in digits.NAMES}
 
 
@@ -210,7 +210,7 @@ def test_a_download_that_is_not_mnist_leaves_nothing(away: Path, mirror: Mirror,
         mirror.promised[last] = len(mirror.files[last])
     found = digits.get()
     assert found.source == "embedded"
-    assert found.says.startswith(f"{said}. These are")
+    assert found.description.startswith(f"{said}. These are")
     assert {path.split("/")[1] for path in left_in(away / "course" / "work")} == {digits.EMBEDDED}
 
 
@@ -218,13 +218,13 @@ def test_a_download_that_takes_too_long_leaves_nothing(
     away: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(digits, "WHOLE_S", 0.0)
-    assert digits.get().says.startswith("The download of MNIST took too long. These are")
+    assert digits.get().description.startswith("The download of MNIST took too long. These are")
     assert {path.split("/")[1] for path in left_in(away / "course" / "work")} == {digits.EMBEDDED}
 
 
 def test_without_the_package_that_downloads_it_says_so(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pooch", None)
-    assert digits.get().says.startswith(
+    assert digits.get().description.startswith(
         "There is no copy of MNIST here, and the package pooch, which downloads it, is not installed. These"
     )
 
@@ -293,7 +293,8 @@ import numpy as np
 from grader.learning import digits, loaders
 
 found = digits.get()
-told = {{"says": loaders.SAYS, "torch": loaders.WITH_TORCH, "kept": len(loaders._kept), "is": str(loaders.MNIST)}}
+told = {{"text": loaders.DESCRIPTION,
+        "torch": loaders.WITH_TORCH, "kept": len(loaders._kept), "is": str(loaders.MNIST)}}
 for train in (True, False):
     whole = loaders.MNIST(found.root, train=train, transform=np.asarray)
     images, labels = found.arrays(train)
@@ -355,7 +356,7 @@ def shapes(train: int, test: int) -> dict[str, object]:
 def test_without_torch_stand_ins_read_the_same_files() -> None:
     told = read(WITHOUT)
     assert told["torch"] is False
-    assert str(told["says"]).startswith("torch is not installed: MNIST and DataLoader are stand-ins of this course")
+    assert str(told["text"]).startswith("torch is not installed: MNIST and DataLoader are stand-ins of this course")
     assert {key: told[key] for key in shapes(1437, 360)} == shapes(1437, 360)
 
 

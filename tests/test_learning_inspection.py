@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -23,7 +25,9 @@ from grader.learning.inspection import (
     print_error,
     print_log,
     print_residuals,
+    show_trace,
     time_ms,
+    trace_viewer_path,
     traceback_frames,
 )
 
@@ -196,3 +200,20 @@ def test_a_log_is_silent_elsewhere_and_ends_with_the_call(capsys: pytest.Capture
     assert logger.handlers == before
     assert print_log(lambda: 3) == 3
     assert capsys.readouterr() == ("Nothing was logged.\n", "")
+
+
+def test_the_viewer_is_asked_for_the_only_run_of_a_recording(tmp_path: Path) -> None:
+    run = tmp_path / "first" / "plugins/profile/2026_01_31_12_30_59"
+    run.mkdir(parents=True)
+    (run / "a host.xplane.pb").touch()
+    wanted = "?run=first%2F2026_01_31_12_30_59&tag=trace_viewer%40&host=a+host#profile"
+    assert trace_viewer_path(tmp_path, "first") == wanted
+
+
+def test_a_tensorboard_that_does_not_start_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    printer = tmp_path / "python"
+    printer.write_text("#!/bin/sh\necho No module named tensorboard >&2\nexit 1\n")
+    printer.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(printer))
+    with pytest.raises(RuntimeError, match="No module named tensorboard"):
+        show_trace(tmp_path, "first")

@@ -82,7 +82,7 @@ def test_tenths_that_add_up_are_full_marks_in_progress_and_on_the_map() -> None:
     assert step.done
     lesson = LessonProgress(LESSON, "Small", (step, step))
     assert (lesson.earned, lesson.points, lesson.next) == (1.2, 1.2, None)
-    assert Tile(LESSON, "Small", "One", "small.ipynb", 0.6, Tenths.points).says == "✓ 0.6 of 0.6 points"
+    assert Tile(LESSON, "Small", "One", "small.ipynb", 0.6, Tenths.points).status == "✓ 0.6 of 0.6 points"
 
 
 def test_tenths_that_add_up_show_a_tick_in_watch(watch: Watch) -> None:
@@ -123,8 +123,8 @@ def test_a_graders_fault_is_no_zero_in_watch(watch: Watch, fault: Result) -> Non
     for _ in range(TRIES):
         assert not watch.replied(request(watch), fault)
     assert watch.next_grading() is None, "until the next save"
-    assert watch.says.startswith("The grader itself failed: ")
-    assert watch.says.endswith("Save the notebook to try again.")
+    assert watch.message.startswith("The grader itself failed: ")
+    assert watch.message.endswith("Save the notebook to try again.")
     page = shown(watch)
     row = next(line for line in page.splitlines() if "1 Double" in line)
     assert row.split() == ["▸", "!", "1", "Double", "–/0.6"]

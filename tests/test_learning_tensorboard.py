@@ -41,7 +41,7 @@ def test_the_profile_page_shows_the_run(tmp_path: Path) -> None:
         code = [
             cell for cell in json.loads((course / "work" / LESSON).read_text())["cells"] if cell["cell_type"] == "code"
         ]
-        start = next(i for i, cell in enumerate(code) if "tensorboard.main" in "".join(cell["source"]))
+        start = next(i for i, cell in enumerate(code) if "show_trace(logs" in "".join(cell["source"]))
         stop = next(cell["id"] for cell in code if "tensorboard.terminate()" in "".join(cell["source"]))
         try:
             for cell in code[:start]:

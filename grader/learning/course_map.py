@@ -74,7 +74,8 @@ class Tile:
     points: float
 
     @property
-    def says(self) -> str:
+    def status(self) -> str:
+        """The points in words, with a check mark if all are earned."""
         if not self.link:
             return "coming"
         if not self.points:
@@ -89,7 +90,7 @@ class Tile:
             share = self.earned / self.points if self.points else 0.0
             bar = f'<div style="{BAR};background:#2e9e6b;width:{share:.0%}"></div>'
             bar = f'<div style="{BAR};margin:6px 0 4px;background:var(--jp-border-color2,#ccc)">{bar}</div>'
-        return f'<div style="{TILE}">{name}{bar}<div style="{SMALL}">{self.says or "&nbsp;"}</div></div>'
+        return f'<div style="{TILE}">{name}{bar}<div style="{SMALL}">{self.status or "&nbsp;"}</div></div>'
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Map:
         return f"<div>{''.join(parts)}</div>"
 
     def __repr__(self) -> str:
-        lines = (f"{tile.id[:2]} {tile.title:28s} {tile.says}".rstrip() for tile in self.tiles)
+        lines = (f"{tile.id[:2]} {tile.title:28s} {tile.status}".rstrip() for tile in self.tiles)
         return "\n".join(lines) if self.tiles else NOTHING
 
 

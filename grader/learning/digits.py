@@ -1,9 +1,9 @@
 """Handwritten digits for lessons: MNIST where it can be had, else real digits that need no download.
 
-    found = digits.get()
-    print(found.says)                                   # which digits, and how many
-    MNIST(found.root, train=True)                       # torchvision.datasets.MNIST reads both
-    images, labels = found.arrays(train=True)           # needs no torch
+    source = digits.get()
+    print(source.description)                           # which digits, and how many
+    MNIST(source.root, train=True)                      # torchvision.datasets.MNIST reads both
+    images, labels = source.arrays(train=True)          # needs no torch
 
 They are stored as IDX files under root/MNIST/raw, where torchvision looks for them.
 """
@@ -59,11 +59,16 @@ class DigitsDamaged(Exception):
 @dataclass(frozen=True)
 class Digits:
     """The digits that were found: `root` is the folder that torchvision.datasets.MNIST takes, `source` "MNIST" or
-    "embedded", and `says` one sentence for the learner: which digits these are, why, and how many."""
+    "embedded", and `description` a sentence: which digits these are, why, and how many."""
 
     root: Path
     source: str
-    says: str
+    description: str
+
+    @property
+    def says(self) -> str:
+        """The description, under its name in lessons that were released earlier."""
+        return self.description
 
     def arrays(self, train: bool) -> tuple[np.ndarray, np.ndarray]:
         return read_half(self.root, train)

@@ -1,4 +1,4 @@
-"""Inspection of programs in lessons: errors, logs, times, operations, communication and memory, printed or returned.
+"""Inspection of programs in lessons: errors, logs, times, operations, communication, memory and traces.
 
     from grader.learning.inspection import print_error, time_ms
     print_error(lambda: jax.grad(jnp.sin)(3))
@@ -9,16 +9,22 @@ Lessons import these functions, so that their own cells show one idea each.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import logging
 import re
 import statistics
+import subprocess
+import sys
+import tempfile
 import textwrap
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, overload
+from urllib.parse import urlencode
 
 import jax
 from jax.ad_checkpoint import print_saved_residuals
@@ -181,3 +187,41 @@ def bytes_on_device(tree: Any, device: jax.Device | None = None) -> int:
     if device is None:
         device = min((shard.device for shard in shards), key=lambda one: one.id, default=None)
     return sum(shard.data.nbytes for shard in shards if shard.device == device)
+
+
+def show_trace(folder: Path, name: str, height: int = 640) -> subprocess.Popen[bytes]:
+    """Starts TensorBoard, prints its address and shows a trace in XProf's trace viewer below the cell.
+
+    Args:
+        folder: contains a folder for each recording.
+        name: the folder in `folder` that one `jax.profiler.trace` wrote to.
+        height: of the viewer, in pixels.
+
+    Returns:
+        The process of TensorBoard. It ends with this process, or with its method `terminate`.
+
+    Raises:
+        RuntimeError: TensorBoard did not start. The message is what it printed.
+    """
+    from IPython.display import IFrame, display
+
+    options = (f"--logdir={folder}", "--host=127.0.0.1", "--port=0", "--load_fast=false")  # port 0: any free one
+    log = Path(tempfile.mkdtemp(), "log")
+    with log.open("wb") as out:
+        command = [sys.executable, "-m", "tensorboard.main", *options]
+        process = subprocess.Popen(command, stdout=out, stderr=out)
+    atexit.register(process.kill)
+    while not (found := re.search(r"http://127\S+", log.read_text())):
+        if process.poll() is not None:
+            raise RuntimeError(log.read_text())
+        time.sleep(0.1)
+    print(found[0])
+    display(IFrame(found[0] + trace_viewer_path(folder, name), width="100%", height=height))
+    return process
+
+
+def trace_viewer_path(folder: Path, name: str) -> str:
+    """Returns the part of a TensorBoard address that selects XProf's trace viewer for the recording `folder/name`."""
+    [file] = (folder / name).rglob("*.xplane.pb")
+    run, host = f"{name}/{file.parent.name}", file.name.removesuffix(".xplane.pb")
+    return f"?{urlencode({'run': run, 'tag': 'trace_viewer@', 'host': host})}#profile"

@@ -2,7 +2,7 @@
 
     from grader.learning.loaders import DataLoader, MNIST
 
-`WITH_TORCH` states which they are, `SAYS` is a sentence about it for the learner.
+`WITH_TORCH` states which they are, `DESCRIPTION` is a sentence about them.
 """
 
 from __future__ import annotations
@@ -110,9 +110,12 @@ try:
     from torch.utils.data import DataLoader
 
     WITH_TORCH = True
-    SAYS = f"torch {sys.modules['torch'].__version__} and torchvision {sys.modules['torchvision'].__version__}"
+    DESCRIPTION = f"torch {sys.modules['torch'].__version__} and torchvision {sys.modules['torchvision'].__version__}"
 except (ImportError, OSError, RuntimeError) as _why:
     MNIST, DataLoader, WITH_TORCH = StandInMNIST, StandInDataLoader, False
-    SAYS = f"torch cannot be used here ({type(_why).__name__})"
-    SAYS = "torch is not installed" if isinstance(_why, ModuleNotFoundError) else SAYS
-    SAYS += ": MNIST and DataLoader are stand-ins of this course, with the same interface and without worker processes"
+    DESCRIPTION = f"torch cannot be used here ({type(_why).__name__})"
+    DESCRIPTION = "torch is not installed" if isinstance(_why, ModuleNotFoundError) else DESCRIPTION
+    DESCRIPTION += (
+        ": MNIST and DataLoader are stand-ins of this course, with the same interface and without worker processes"
+    )
+SAYS = DESCRIPTION  # its name in lessons that were released earlier

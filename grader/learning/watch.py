@@ -35,7 +35,7 @@ class Watch:
     """State alone: it starts no process and no thread, and prints nothing."""
 
     def __init__(self, course: Course) -> None:
-        self.says = ""  # a sentence for the learner
+        self.message = ""  # a sentence for the learner
         self.warning = ""  # the same about a course that can no longer be read
         self.page = LESSON
         self.saved_at: float | None = None  # when the current notebook was saved, in seconds since the epoch
@@ -134,7 +134,7 @@ class Watch:
             half = f"{shown} cannot be read as a notebook. Save it again to grade it."
             self._doubt = began + DOUBT_S, half if path.is_file() else gone
             return
-        self._doubt, self.says, self.page = None, self.warning, LESSON
+        self._doubt, self.message, self.page = None, self.warning, LESSON
         if lesson != self.current:
             self.current, self._chosen, self._edited, self._to_name = lesson, None, [], {}
         if notebook.edited:
@@ -150,7 +150,7 @@ class Watch:
         left = moment - time.monotonic()
         if left > 0:
             return left
-        self.says, self._doubt = text, None
+        self.message, self._doubt = text, None
         return None
 
     def next_grading(self) -> GradeRequest | None:
@@ -182,7 +182,7 @@ class Watch:
             self._failures[request.exercise] = self._failures.get(request.exercise, 0) + 1
             if request.do == "grade" and self._failures[request.exercise] >= TRIES:
                 notebook.give_up(request.exercise)
-                self.says = f"{result.problem} Save the notebook to try again."
+                self.message = f"{result.problem} Save the notebook to try again."
             return False
         if not result.checks or not notebook.file(request.exercise, request.key, result.checks):
             return False
@@ -219,19 +219,19 @@ class Watch:
             self.page = LESSON
         elif key == "h":
             there, shown = len(self._task_hints()), self._shown_hints.get(self.at_hand.id, 0)
-            self.says = "" if shown < there else f'"{self.at_hand.title}" has no {"more " if there else ""}hints.'
+            self.message = "" if shown < there else f'"{self.at_hand.title}" has no {"more " if there else ""}hints.'
             self._shown_hints[self.at_hand.id] = min(there, shown + 1)
         elif key == "n" and (following := self.following):
-            self.says, (lesson, step) = "", following
+            self.message, (lesson, step) = "", following
             if lesson.lesson != self.current:
                 self.current, self._to_name, self.saved_at = lesson.lesson, {}, None
             self._chosen = step.exercise.id
         elif key == "n":
-            self.says = "All exercises are done."
+            self.message = "All exercises are done."
         elif key == "s" and (self.notebook.tried(self.at_hand) or self.best(self.at_hand)):
-            self.says, self.page = "", SURE
+            self.message, self.page = "", SURE
         elif key == "s":
-            self.says = f'Try it first: answer "{self.at_hand.title}" and save. Then s shows a solution.'
+            self.message = f'Try it first: answer "{self.at_hand.title}" and save. Then s shows a solution.'
         return key != "q"
 
 

@@ -154,7 +154,7 @@ def _answer(watch: Watch, console: Console, width: int) -> list[Text]:
 
 
 def _foot(watch: Watch, console: Console, width: int, busy: bool) -> list[Text]:
-    text, style, keys = watch.says or next_step(watch), "", KEYS
+    text, style, keys = watch.message or next_step(watch), "", KEYS
     if watch.page == SURE:
         text, style = f'Show a solution of "{watch.at_hand.title}"? Press y, or any other key to go back.', "bold"
         keys = (("y", "show"), ("any other key", "back"))

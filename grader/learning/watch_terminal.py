@@ -150,7 +150,7 @@ class WatchView:
         """Draws the screen, or prints what there is beside verdicts."""
         if self.live is not None:
             self.live.update(screen(watch, self.console, busy), refresh=True)
-        self.say(watch.says)
+        self.say(watch.message)
 
     def tell(self, watch: Watch, request: GradeRequest, result: Result) -> None:
         """Prints a verdict, and after the last one the lesson's points."""
