@@ -34,7 +34,7 @@ CLASS = {
 }
 COUNT = 8
 DETAILS = re.compile(rf"^(\w+)  ({ALONE}|{TOGETHER})  ", re.M)
-SECONDS = re.compile(r"[\d.]+│$|[\d.]+ s\.", re.M)
+SECONDS = re.compile(r" *[\d.]+│$|[\d.]+ s\.", re.M)
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ def test_begun_anew_nothing_is_lost(course: Path, grader: Grader) -> None:
 def test_without_a_notebook_there_is_nothing_to_keep(course: Path, grader: Grader) -> None:
     own(course).unlink()
     done = grader("--course", course, "reset", LESSON)
-    assert (done.returncode, done.stdout) == (0, f"The new notebook is in work/{LESSON}/{LESSON}.ipynb.\n")
+    assert (done.returncode, done.stdout) == (0, f"The new notebook is work/{LESSON}/{LESSON}.ipynb.\n")
     assert not (course / "work" / "earlier").exists()
 
 
