@@ -188,7 +188,11 @@ class GradingSession:
             return
         restored = [name for name in self.isolated.prepare(exercise.names) if name in self.runner.lesson.setup_names]
         if restored:
-            self.notes.append(f"Restored before the checks of {exercise.id}: {', '.join(restored)} (set by the setup).")
+            found = ", ".join(restored)
+            self.notes.append(
+                f"Restored before the checks of {exercise.id}: {found} (set by the setup). From there on, your "
+                "cells and answers use these values too. Give your own other names."
+            )
         late: Check | None = None
         for check in exercise.checks:
             if late is not None:  # after one ran out of time the rest are not waited for
@@ -233,6 +237,9 @@ class GradingSession:
         """Status and message of an exercise that is not checked, and whether that message quotes the learner's process;
         None for one that is checked."""
         exercise, names = step.exercise, step.exercise.names
+        if step.not_code:
+            text = "The answer cell is not a code cell. Select it, press Esc and Y, and submit the notebook again."
+            return "not attempted", text, False
         if step.missing:
             return "not attempted", "The answer cell is missing from your notebook.", False
         if step.untouched:
