@@ -163,6 +163,14 @@ def test_what_another_cell_left_on_does_not_reach_a_check() -> None:
     assert [plain(shown) for shown in run(*cells)[3:]] == ["✓ Which dtype.", "✓ Which axes.", f"✓ {TITLE}"]
 
 
+def test_a_context_that_another_cell_left_open_does_not_reach_a_check() -> None:
+    opened = "import contextlib\nopened = contextlib.ExitStack()\nopened.enter_context(jax.enable_x64(True))"
+    seen = "assert [jax.config.jax_enable_x64, jnp.zeros(1).dtype.name] == [{}, '{}']"
+    cells = [SETUP, RIGHT, opened, seen.format(True, "float64"), DTYPE.format("float32"), CHECK]
+    after = [seen.format(False, "float32"), X64 + seen.format(True, "float64"), "opened.close()"]
+    assert [plain(shown) for shown in run(*cells, *after)[3:]] == ["", "✓ Which dtype.", f"✓ {TITLE}", "", "", ""]
+
+
 def test_what_its_own_cell_set_is_part_of_an_answer() -> None:
     cells = [SETUP, X64 + MESH + RIGHT, TRIPLE, DTYPE.format("float64"), AXES.format("('data',)")]
     assert [plain(shown) for shown in run(*cells)[3:]] == ["✓ Which dtype.", "✓ Which axes."]

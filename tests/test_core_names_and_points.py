@@ -134,15 +134,20 @@ def test_a_notebook_from_another_system_is_read(encoding: str) -> None:
     ("names", "said"),
     [
         (["notes.txt", ".01_a.ipynb"], ""),
-        (["01_a (1).ipynb"], " It contains 01_a (1).ipynb. Rename the notebook to 01_a.ipynb and submit it again."),
-        (["01_A.ipynb.txt", "x.ipynb"], " It contains 01_A.ipynb.txt and x.ipynb. Rename"),
-        (["01_a-Copy1.ipynb", "01_a.json", "b.ipynb"], " It contains 01_a-Copy1.ipynb and 2 others. Rename"),
+        (["01_a (1).ipynb"], " It contains 01_a (1).ipynb. Submit the notebook as 01_a.ipynb in this folder."),
+        (["01_A.ipynb.txt", "x.ipynb"], " It contains 01_A.ipynb.txt and x.ipynb. Submit"),
+        (["01_a-Copy1.ipynb", "01_a.json", "b.ipynb"], " It contains 01_a-Copy1.ipynb and 2 others. Submit"),
+        (
+            ["01_a/01_a.ipynb", "01_b/notes.txt"],
+            " It contains 01_a/01_a.ipynb. Submit the notebook as 01_a.ipynb in this",
+        ),
     ],
 )
 def test_a_renamed_notebook_is_named_and_not_behind_a_link(tmp_path: Path, names: list[str], said: str) -> None:
     folder = tmp_path / "you" / "01_a"
     folder.mkdir(parents=True)
     for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("{}")
     missing = "There is no 01_a.ipynb in the submitted folder."
     with pytest.raises(Unreadable, match=re.escape(missing + said)):

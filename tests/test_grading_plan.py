@@ -153,6 +153,10 @@ NOTES = {
     "below the stub": [
         "The answer cell of guard-tally is as it was released. The definition in code cell 3 was graded instead."
     ],
+    "above the stub": [
+        "The answer cell of guard-tally is as it was released. It replaces the definition in your code cell 2, which "
+        "is above it. Move that definition into the answer cell."
+    ],
     "below its checks": [
         "The answer cell of guard-tally is as it was released. The definition in code cell 5 was graded instead.",
         "The answer of guard-tally is below its checks, and was graded there. In a notebook that runs from top to "

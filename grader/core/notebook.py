@@ -90,18 +90,23 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _renamed(path: Path) -> str:
-    """What the folder contains in the place of a missing notebook, such as the copy that a browser has renamed."""
+    """What the folder contains in the place of a missing notebook, such as a copy that a browser has renamed."""
     names, stem = list[str](), path.stem.casefold()
     if not any(one.is_symlink() for one in path.parents[:2]):
         with contextlib.suppress(OSError), os.scandir(path.parent) as found:
-            names = sorted(one.name for one in itertools.islice(found, MAX_LISTED) if not one.name.startswith("."))
-    names = [name for name in names if name.casefold().endswith(".ipynb") or name.casefold().startswith(stem)]
+            for one in itertools.islice(found, MAX_LISTED):
+                like, inside = one.name.casefold(), Path(one.path, path.name)
+                if one.is_file(follow_symlinks=False) and (like.startswith(stem) or like.endswith(".ipynb")):
+                    names.append(one.name)
+                elif one.is_dir(follow_symlinks=False) and inside.is_file():
+                    names.append(f"{one.name}/{path.name}")
+    names = sorted(name for name in names if not name.startswith("."))
     if not names:
         return ""
     more = len(names) - 1
     first, *second = (legible(name, MAX_NAME).replace("\n", " ") for name in names[:2])
     others = f" and {more} others" if more > 1 else "".join(f" and {name}" for name in second)
-    return f" It contains {first}{others}. Rename the notebook to {path.name} and submit it again."
+    return f" It contains {first}{others}. Submit the notebook as {path.name} in this folder."
 
 
 def parse(content: bytes) -> Notebook:

@@ -187,6 +187,14 @@ class _Planner:
             self.notes.append(f"The answer cell of {name} {state}. The definition in {where} was graded instead.")
         elif not answer.stubs:
             self.notes.append(f"The answer cell of {name} {state}.")
+        else:
+            own = [place for place in range(answer.stubs[0]) if not self.roles[place] or place in self.edited]
+            above = [place for place in own if set(exercise.names) & set(self.binds(self.cells[place].source) or ())]
+            if above:
+                self.notes.append(
+                    f"The answer cell of {name} is as it was released. It replaces the definition in your "
+                    f"{self._cell(above[-1])}, which is above it. Move that definition into the answer cell."
+                )
 
     @staticmethod
     def _dropped(answer: _Answer) -> list[int]:
