@@ -135,10 +135,19 @@ def test_a_setup_name_that_was_rebound_is_put_back_with_a_word() -> None:
     check = '"""One more than twice."""\nrequire(ask(lambda x: given(double(x)), 4) == 9, "no")'
     first, second = run(SETUP, RIGHT, "given = np = None", check, check)[3:]
     assert plain(first) == (
-        "stdout: Note: `given`, `np` changed after the setup. The checks use the setup's values."
+        "stdout: Note: `given`, `np` changed after the setup. The checks and your answers use the setup's values."
         "\n\n✓ One more than twice."
     )
     assert plain(second) == "✓ One more than twice."
+
+
+def test_a_check_has_pythons_builtins_where_a_cell_has_rebound_them() -> None:
+    title = '"""Python\'s own."""\n'
+    check = title + 'require(sum(map(int, ("1", "2"))) == 3 and ask(lambda x: str(double(x)), 2) == "4", "no")'
+    mine = title + 'require(ask(max, 3) == 4 and ask(lambda x: max(x), 3) == 4, "no")'
+    shadow = "from numpy import sum\nstr, int = 'abc', 3\nmap = None\ndef max(x):\n    return x + 1"
+    ran = run(SETUP, RIGHT, shadow, check, mine, "assert [str, int, map, sum([1])] == ['abc', 3, None, 1]")
+    assert [plain(shown) for shown in ran[3:]] == ["✓ Python's own.", "✓ Python's own.", ""]
 
 
 X64 = 'jax.config.update("jax_enable_x64", True)\n'
@@ -152,6 +161,14 @@ def test_what_another_cell_left_on_does_not_reach_a_check() -> None:
     """x64 and a global mesh."""
     cells = [SETUP, RIGHT, X64 + MESH + TRIPLE, DTYPE.format("float32"), AXES.format("()"), CHECK]
     assert [plain(shown) for shown in run(*cells)[3:]] == ["✓ Which dtype.", "✓ Which axes.", f"✓ {TITLE}"]
+
+
+def test_a_context_that_another_cell_left_open_does_not_reach_a_check() -> None:
+    opened = "import contextlib\nopened = contextlib.ExitStack()\nopened.enter_context(jax.enable_x64(True))"
+    seen = "assert [jax.config.jax_enable_x64, jnp.zeros(1).dtype.name] == [{}, '{}']"
+    cells = [SETUP, RIGHT, opened, seen.format(True, "float64"), DTYPE.format("float32"), CHECK]
+    after = [seen.format(False, "float32"), X64 + seen.format(True, "float64"), "opened.close()"]
+    assert [plain(shown) for shown in run(*cells, *after)[3:]] == ["", "✓ Which dtype.", f"✓ {TITLE}", "", "", ""]
 
 
 def test_what_its_own_cell_set_is_part_of_an_answer() -> None:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from grader.core.notebook import Unreadable, checksum, is_check, is_public_check, parse, read_complete, read_submission
+from grader.core.notebook import (
+    Unreadable,
+    checksum,
+    is_check,
+    is_public_check,
+    parse,
+    read_bytes,
+    read_complete,
+    read_submission,
+)
 from grader.core.points import is_full, number, phrase, total
 from grader.core.symbols import cell_names, notebook_cell_names, plain_python
 
@@ -98,6 +108,54 @@ def test_a_cells_checksum_is_nbgraders(tmp_path: Path) -> None:
 def test_what_is_no_notebook_is_unreadable(content: bytes) -> None:
     with pytest.raises(Unreadable, match=r"\.$"):
         parse(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{\n "cells": [\r\n<<<<<<< HEAD\r\n1\n=======\n2\n>>>>>>> main\n]}', "a merge conflict on line 3."),
+        ('{"cells": [{"source": "Größe"}]}'.encode("cp1252"), "The file is not UTF-8 text"),
+        (b"\x89PNG\xff", "it is not JSON"),
+        (b'{"cells": [', "it is not JSON"),
+    ],
+)
+def test_the_reason_why_a_file_is_no_notebook_is_stated(content: bytes, said: str) -> None:
+    with pytest.raises(Unreadable, match=re.escape(said)):
+        parse(content)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_notebook_from_another_system_is_read(encoding: str) -> None:
+    content = json.dumps({"cells": [cell("<<<<<<< HEAD\nGröße")]}, ensure_ascii=False).encode(encoding)
+    assert read_submission(content, "you", "l").cells[0].source == "<<<<<<< HEAD\nGröße"
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["notes.txt", ".01_a.ipynb"], ""),
+        (["01_a (1).ipynb"], " It contains 01_a (1).ipynb. Submit the notebook as 01_a.ipynb in this folder."),
+        (["01_A.ipynb.txt", "x.ipynb"], " It contains 01_A.ipynb.txt and x.ipynb. Submit"),
+        (["01_a-Copy1.ipynb", "01_a.json", "b.ipynb"], " It contains 01_a-Copy1.ipynb and 2 others. Submit"),
+        (
+            ["01_a/01_a.ipynb", "01_b/notes.txt"],
+            " It contains 01_a/01_a.ipynb. Submit the notebook as 01_a.ipynb in this",
+        ),
+    ],
+)
+def test_a_renamed_notebook_is_named_and_not_behind_a_link(tmp_path: Path, names: list[str], said: str) -> None:
+    folder = tmp_path / "you" / "01_a"
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("{}")
+    missing = "There is no 01_a.ipynb in the submitted folder."
+    with pytest.raises(Unreadable, match=re.escape(missing + said)):
+        read_bytes(folder / "01_a.ipynb")
+    linked = tmp_path / "link"
+    linked.symlink_to(folder)
+    with pytest.raises(Unreadable, match=re.escape(missing) + "$"):
+        read_bytes(linked / "01_a.ipynb")
 
 
 def test_odd_cells_are_no_cells_of_a_submission_and_are_named_where_all_have_to_be_whole(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from fill import fill, write
 from grader.checks import devices
 from grader.core.faults import Fault
 from grader.core.layout import EXAMINER
-from grader.core.notebook import Submission, Unreadable, read_bytes, read_submission
+from grader.core.notebook import Submission, SubmittedCell, Unreadable, read_bytes, read_submission
 from grader.core.result import STATUSES, Result
 from grader.course import Course
 from grader.course.build import exercises_path
@@ -55,6 +55,10 @@ def isolated(examiner: Examiner) -> Iterator[WorkerPair]:
     one = examiner.isolated()
     yield one
     one.drop()
+
+
+# These submissions consist of cells of the learner's own, answers and checks.
+NO_SETUP = "The setup cell is missing from the notebook. That of the course was run first."
 
 
 def submission(*cells: str, learner: str = "someone", **answers: str) -> Submission:
@@ -315,7 +319,7 @@ def test_a_worker_that_is_killed_at_any_request_costs_nothing(
     result = examiner.grade(submission())
     assert len(killed) == 1
     assert_whole(result)
-    assert (result.score, result.notes) == (result.max_score, ())
+    assert (result.score, result.notes) == (result.max_score, (NO_SETUP,))
 
 
 def test_a_setup_that_does_not_run_is_the_courses_fault(examiner: Examiner) -> None:
@@ -337,7 +341,7 @@ def test_what_a_failing_cell_defined_before_it_failed_counts(examiner: Examiner)
     )
     assert_whole(result)
     assert result.score == result.max_score
-    assert result.notes == ("Your code cell 1 raised ZeroDivisionError on line 3.",)
+    assert result.notes == (NO_SETUP, "Your code cell 1 raised ZeroDivisionError on line 3.")
 
 
 def test_the_answer_of_another_exercise_is_not_taken_for_a_broken_one(examiner: Examiner) -> None:
@@ -352,7 +356,17 @@ def test_the_answer_of_another_exercise_is_not_taken_for_a_broken_one(examiner: 
 def test_display_works_as_in_a_notebook(examiner: Examiner) -> None:
     helper = "display(jnp.ones(2))\ndef twice(x):\n    return 2 * x\n"
     result = examiner.grade(submission(helper, double="def double(x):\n    return twice(x)\ndisplay(double(1))\n"))
-    assert (result.score, result.notes) == (result.max_score, ())
+    assert (result.score, result.notes) == (result.max_score, (NO_SETUP,))
+
+
+def test_a_helper_below_the_checks_is_named(examiner: Examiner) -> None:
+    handed = submission("unused = 1", double="def double(x):\n    return twice(x)")
+    below = (SubmittedCell(None, "def twice(x):\n    return 2 * x", 90), SubmittedCell(None, "def twice(x): ...", 91))
+    result = examiner.grade(replace(handed, cells=handed.cells + below))
+    assert [note for note in result.notes if "twice" in note] == [
+        "The answer of small-double needs `twice`, which your code cell 90 defines below the checks. In a notebook "
+        "that runs from top to bottom it comes too late. Move that cell above them."
+    ]
 
 
 # What is sent where.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 from conftest import COURSES, handed_in
 
+from grader.core.notebook import read_submission
 from grader.core.symbols import cell_names, plain_python
 from grader.course import Course
 from grader.grading.plan import JudgeExercise, plan
@@ -86,6 +90,18 @@ PLANS: dict[str, tuple[Cells, list[str]]] = {
         released(answer=[(ANSWER, TALLY.splitlines()[0]), (ANSWER, TALLY.splitlines()[1])]),
         ["guard-tally answers", "judge"],
     ),
+    "three pieces that are Python together": (
+        released(answer=[(ANSWER, text) for text in ("tally = (", "sum", ")")]),
+        ["guard-tally answers", "judge"],
+    ),
+    "a broken attempt above the answer": (
+        released(answer=[(ANSWER, "def tally(counts, start):\n    return sum(counts"), (ANSWER, TALLY)]),
+        ["guard-tally answers", "guard-tally answers", "judge"],
+    ),
+    "a broken attempt below the answer": (
+        released(answer=[(ANSWER, TALLY), (ANSWER, "def tally(counts, start):\n    return sum(counts")]),
+        ["guard-tally answers", "guard-tally answers", "judge"],
+    ),
     "a stub beside the answer": (released(answer=[(ANSWER, TALLY), (ANSWER, STUB)]), ["guard-tally answers", "judge"]),
     "a copy below the checks": (
         released(answer=[(ANSWER, TALLY)], grade=[(ANSWER, "tally = None")]),
@@ -106,6 +122,14 @@ PLANS: dict[str, tuple[Cells, list[str]]] = {
     "the setup with more": (
         released(setup=[("setup", f"{LESSON.setup}\nimport math")], answer=[(ANSWER, TALLY)]),
         ["code cell 1 setup", "guard-tally answers", "judge"],
+    ),
+    "all in the setup's cell": (
+        [("setup", f"{LESSON.setup}\n{TALLY}")],
+        ["code cell 1 answers setup", "judge"],
+    ),
+    "the setup with a draft above the stub": (
+        released(setup=[("setup", f"{LESSON.setup}\n{TALLY}")]),
+        ["code cell 1 setup", "guard-tally", "judge untouched"],
     ),
     "the setup below a cell": (
         released(setup=[(None, "np = 1"), ("setup", LESSON.setup)], answer=[(ANSWER, TALLY)]),
@@ -129,6 +153,10 @@ NOTES = {
     "below the stub": [
         "The answer cell of guard-tally is as it was released. The definition in code cell 3 was graded instead."
     ],
+    "above the stub": [
+        "The answer cell of guard-tally is as it was released. It replaces the definition in your code cell 2, which "
+        "is above it. Move that definition into the answer cell."
+    ],
     "below its checks": [
         "The answer cell of guard-tally is as it was released. The definition in code cell 5 was graded instead.",
         "The answer of guard-tally is below its checks, and was graded there. In a notebook that runs from top to "
@@ -150,6 +178,23 @@ NOTES = {
 def test_what_was_done_is_noted(name: str) -> None:
     notes = [note for note in planned(PLANS[name][0])[1] if "Check cells are missing" not in note]
     assert notes == NOTES[name]
+
+
+def test_a_missing_setup_is_noted_unless_a_cell_has_its_text() -> None:
+    note = "The setup cell is missing from the notebook. That of the course was run first."
+    assert note in planned(released(setup=[]))[1]
+    assert note not in planned(RELEASED)[1]
+    assert note not in planned([(None, f"{LESSON.setup}\n{TALLY}")])[1]
+
+
+@pytest.mark.parametrize("kind", ["markdown", "raw"])
+def test_an_answer_whose_cell_is_no_code_is_named(kind: str) -> None:
+    submission = replace(handed_in(released(answer=[]), LESSON.id), not_code=frozenset({ANSWER, "text"}))
+    steps, notes = plan(submission, LESSON, binds)
+    assert "The answer cell of guard-tally is not a code cell." in notes
+    assert [step.exercise.id for step in steps if isinstance(step, JudgeExercise) and step.not_code] == [ANSWER]
+    told = {"cell_type": kind, "metadata": {"nbgrader": {"grade_id": ANSWER}}, "source": TALLY}
+    assert read_submission(json.dumps({"cells": [told]}).encode(), "you", LESSON.id).not_code == {ANSWER}
 
 
 def test_cells_that_run_elsewhere_are_counted() -> None:

@@ -46,7 +46,7 @@ def result(learner: str, *checks: CheckResult, lesson: str = "05_vmap", **more: 
 
 def shown(*results: Result, width: int = 80) -> str:
     stream = io.StringIO()
-    terminal.show(results, Console(file=stream, width=width, highlight=False))
+    terminal.show(results, Console(file=stream, width=width, highlight=False, markup=False, emoji=False))
     return stream.getvalue()
 
 
@@ -215,6 +215,7 @@ def test_what_was_not_graded_is_in_the_table_and_says_why() -> None:
         Result("two", "05_vmap", problem="The file is empty.", fault="submission"),
     )
     assert_fits(text, "two", "not graded", "The file is empty.")
+    assert re.search(r"│two +│ +– ?│", text)
     assert_fits(
         shown(Result("two", "05_vmap", problem="The file is empty.", fault="submission")),
         "two",

@@ -37,8 +37,8 @@ def run(process: Process, source: str, **more: Any) -> dict[str, Any]:
     return tell(process, "run", source=source, **more)
 
 
-def ask(process: Process, probe: str) -> Any:
-    asked, payload = encode({"do": "ask", "probe": probe, "name": ""}), encode({"args": (), "mesh": None})
+def ask(process: Process, probe: str, name: str = "") -> Any:
+    asked, payload = encode({"do": "ask", "probe": probe, "name": name}), encode({"args": (), "mesh": None})
     reply = decode(process.exchange(asked, payload, seconds=20))
     assert isinstance(reply, dict)
     return reply.get("value", reply)
@@ -166,6 +166,21 @@ def test_a_changed_setup_runs_what_it_adds_on_top_of_the_courses(worker: Process
     reply = run(worker, "import math\nSCALE = 2\nmore = SCALE + 1\nSCALE = 5\n", setup=True)
     assert reply["bound"] == ["SCALE", "math", "more"]
     assert ask(worker, "lambda: [SCALE, more, math.pi > 3]") == [5, 3, True]
+
+
+@pytest.mark.parametrize(
+    ("probe", "name"),
+    [
+        ("lambda: [str(n) for n in sum([[1], [2]], [])]", ""),
+        ("def probe():\n    return list(map(str, (1, 2)))", "probe"),
+    ],
+)
+def test_a_probe_has_pythons_builtins_where_a_cell_has_rebound_them(worker: Process, probe: str, name: str) -> None:
+    run(worker, "str, sum, list = 'abc', 0, None\ndef letters():\n    return str")
+    assert ask(worker, probe, name) == ["1", "2"]
+    assert ask(worker, "lambda: [letters(), str(1)]") == ["abc", "1"]
+    tell(worker, "prepare", answers=["str"])  # the answer itself, in an exercise that asks for this name
+    assert ask(worker, "lambda: str") == "abc"
 
 
 CHECK = "def ask(value):\n    return value\n\n\nfound = ask(41)"

@@ -6,12 +6,14 @@ Imported in a notebook only, as it needs IPython.
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import functools
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+import types
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from IPython.core.error import InputRejected
@@ -21,7 +23,7 @@ from grader.checks import inputs, verbs
 from grader.checks.compare import stumbled
 from grader.checks.display import VerdictDisplay
 from grader.checks.outcomes import CellRun, CheckBroken, Ended, NotAttempted, cell_runs
-from grader.core.symbols import REACHING, check_title, notebook_cell_names
+from grader.core.symbols import BUILTINS, REACHING, check_title, notebook_cell_names
 from grader.program.endpoints import namedtuples
 from grader.program.environment import CellEnvironment
 
@@ -81,6 +83,28 @@ def own_exceptions() -> tuple[type[Exception], ...]:
     return (type(problem),) if judged or isinstance(problem, AssertionError) else ()
 
 
+class PythonsBuiltins(ast.NodeTransformer):
+    """Has a check read these builtins from Python, where a cell of the learner's has rebound them, as `sum` after
+    `from numpy import *`. The answer keeps the learner's values."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = names
+
+    def visit_Module(self, tree: ast.Module) -> ast.AST:
+        own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+        own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+        self.names = set(self.names) - own
+        return self.generic_visit(tree)
+
+    def visit_Name(self, name: ast.Name) -> ast.expr:
+        if name.id not in self.names:
+            return name
+        value = ast.parse(f"__import__('builtins').{name.id}", mode="eval").body
+        for node in ast.walk(value):
+            ast.copy_location(node, name)
+        return value
+
+
 class KernelHooks:
     """Callbacks before and after each cell of one IPython shell.
 
@@ -98,6 +122,7 @@ class KernelHooks:
         self.outdated: set[str] = set()  # names whose values are from an earlier run than their cell's last
         self.given: frozenset[str] = frozenset()  # the setup's names, which are restored before each check
         self.needs: Iterable[str] = ()  # of the check that runs
+        self.shadowed: frozenset[str] = frozenset()  # builtins that it uses, and a cell of the learner's has rebound
         self.guards = False  # whether the cell that runs is a check whose own exceptions become a failure
         shell.ast_transformers.append(self)
         shell.events.register("pre_run_cell", self.before)
@@ -111,13 +136,15 @@ class KernelHooks:
         if check.title:
             inputs.begin(source)
             verbs.facts_read.clear()
-            self.needs = needs = notebook_cell_names(source).needs
+            names_of_check = notebook_cell_names(source)
+            self.needs = needs = names_of_check.needs
+            self.shadowed = frozenset(filter(self.is_rebound, names_of_check.free & BUILTINS))
             self.guards = not check.hidden
             rebound = self.environment.before_checks(needs)
             if rebound:
                 names = ", ".join(f"`{name}`" for name in sorted(rebound))
                 print(f"Note: {names} changed after the setup.", end=" ")
-                print("The checks use the setup's values.")
+                print("The checks and your answers use the setup's values.")
             with contextlib.suppress(OSError):
                 self.redirection.enter_context(stderr_to_stdout())
         elif self.is_setup(info):
@@ -130,12 +157,14 @@ class KernelHooks:
             raise NotDefined(name, self.ended.get(name))
         for name in sorted(self.outdated.intersection(self.needs) - self.given):
             raise NotDefined(name, self.ended.get(name), outdated=True)
+        if self.shadowed:
+            tree = PythonsBuiltins(self.shadowed).visit(tree)
         return guarded(tree) if self.guards and isinstance(tree, ast.Module) else tree
 
     def after(self, result: Any) -> None:
         """After a check: what is shown of how it ended. After any other cell: note what it bound and changed."""
         self.redirection.close()
-        self.needs, self.guards = (), False
+        self.needs, self.shadowed, self.guards = (), frozenset(), False
         check = cell_runs[-1]
         if check.title:
             if result.success:
@@ -157,6 +186,13 @@ class KernelHooks:
         else:
             self.environment.after_cell(cell.binds, source)
             self.display.answered(cell, source)
+
+    def is_rebound(self, builtin: str) -> bool:
+        """Whether a cell has rebound a builtin. A function or class written in the notebook may be an answer."""
+        python = getattr(builtins, builtin)
+        value = self.shell.user_ns.get(builtin, python)
+        written = isinstance(value, type | types.FunctionType) and value.__module__ == "__main__"
+        return value is not python and not written and builtin not in {*self.given, *self.shell.user_ns_hidden}
 
     def note_ended(self, cell_id: str | None, binds: frozenset[str], problem: BaseException | None) -> None:
         """Notes how a cell ended that binds these names, and which it bound before and does not bind now."""

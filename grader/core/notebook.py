@@ -11,7 +11,9 @@ survive JupyterLab, and an older Jupyter, which drops the ids of cells.
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -20,12 +22,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from grader.core.text import legible
+
 Notebook = dict[str, Any]
 NotebookCell = dict[str, Any]
 
 MAX_BYTES = 20 << 20
 MAX_CELLS = 2_000
 MAX_SOURCE = 200_000  # characters of a code cell
+MAX_LISTED, MAX_NAME = 1_000, 80  # files of a folder, and characters of the name of one
+CONFLICT = re.compile(rb"^(?:<{7} |>{7} |={7}\r?$)", re.MULTILINE)
 KINDS = ("code", "markdown", "raw")
 BUILT_ID = re.compile(r"(?:text|predict|choose)-.+|(?:code|markdown|raw)-(?P<hash>[0-9a-f]{8})(?:-\d+)?")
 HINT = re.compile(r"<details[^>]*>\s*<summary>\s*(Hint\b.*?)</summary>(.*?)</details>", re.DOTALL)
@@ -49,12 +55,16 @@ class SubmittedCell:
 
 @dataclass(frozen=True)
 class Submission:
-    """A learner's notebook of one lesson: its code cells, and the SHA-256 digest of the file as it was submitted."""
+    """A learner's notebook of one lesson: its code cells, and the SHA-256 digest of the file as it was submitted.
+
+    `not_code` are the course's ids of its Markdown and raw cells.
+    """
 
     learner: str
     lesson: str
     cells: tuple[SubmittedCell, ...]
     digest: str
+    not_code: frozenset[str] = frozenset()
 
     def seed(self, secret: str) -> str:
         """Returns what the inputs of its checks are drawn from; nobody can work it out without the course's secret.
@@ -66,7 +76,7 @@ def read_bytes(path: Path) -> bytes:
     """Returns the bytes of a notebook file. Raises `Unreadable` for a link, a missing, closed or too large file."""
     try:
         if not os.path.lexists(path):
-            raise Unreadable(f"There is no {path.name} in the submitted folder.")
+            raise Unreadable(f"There is no {path.name} in the submitted folder.{_renamed(path)}")
         if any(one.is_symlink() for one in (path, *path.parents[:2])) or not path.is_file():
             raise Unreadable("It is a link or not a regular file. Submit the notebook file itself.")
         size = path.stat().st_size
@@ -79,6 +89,26 @@ def read_bytes(path: Path) -> bytes:
         raise Unreadable(f"The file cannot be read: {problem.strerror}.") from None
 
 
+def _renamed(path: Path) -> str:
+    """What the folder contains in the place of a missing notebook, such as a copy that a browser has renamed."""
+    names, stem = list[str](), path.stem.casefold()
+    if not any(one.is_symlink() for one in path.parents[:2]):
+        with contextlib.suppress(OSError), os.scandir(path.parent) as found:
+            for one in itertools.islice(found, MAX_LISTED):
+                like, inside = one.name.casefold(), Path(one.path, path.name)
+                if one.is_file(follow_symlinks=False) and (like.startswith(stem) or like.endswith(".ipynb")):
+                    names.append(one.name)
+                elif one.is_dir(follow_symlinks=False) and inside.is_file():
+                    names.append(f"{one.name}/{path.name}")
+    names = sorted(name for name in names if not name.startswith("."))
+    if not names:
+        return ""
+    more = len(names) - 1
+    first, *second = (legible(name, MAX_NAME).replace("\n", " ") for name in names[:2])
+    others = f" and {more} others" if more > 1 else "".join(f" and {name}" for name in second)
+    return f" It contains {first}{others}. Submit the notebook as {path.name} in this folder."
+
+
 def parse(content: bytes) -> Notebook:
     """Returns a notebook of format 4; any item of its "cells" may be malformed. Raises `Unreadable` for other bytes."""
     if not content.strip():
@@ -87,8 +117,16 @@ def parse(content: bytes) -> Notebook:
         notebook = json.loads(content)
     except RecursionError:
         raise Unreadable("The file is nested too deeply to be a notebook.") from None
-    except ValueError:
-        raise Unreadable("The file is not a notebook: it is not JSON. Submit the .ipynb file itself.") from None
+    except ValueError as problem:
+        conflict = CONFLICT.search(content)
+        if conflict:
+            line = content.count(b"\n", 0, conflict.start()) + 1
+            text = f"The file contains the marks of a merge conflict on line {line}. Resolve it and submit it again."
+        elif isinstance(problem, UnicodeDecodeError) and content.lstrip().startswith(b"{"):
+            text = "The file is not UTF-8 text, so it is not a notebook. Save it in this encoding and submit it again."
+        else:
+            text = "The file is not a notebook: it is not JSON. Submit the .ipynb file itself."
+        raise Unreadable(text) from None
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
         text = "The file is JSON but not a notebook of format 4. Open it in JupyterLab, save it and submit it again."
         raise Unreadable(text)
@@ -121,8 +159,10 @@ def read_complete(path: Path) -> Notebook:
 def read_submission(content: bytes, learner: str, lesson: str) -> Submission:
     """Returns the submission in these bytes. Raises `Unreadable` for anything that cannot be graded."""
     found: list[SubmittedCell] = []
+    not_code: set[str] = set()
     for cell in cells(parse(content)):
         if cell.get("cell_type") != "code":
+            not_code |= {name for name in [grade_id(cell)] if name is not None}
             continue
         number, source = len(found) + 1, _source({"source": "", **cell})
         if source is None:
@@ -130,7 +170,7 @@ def read_submission(content: bytes, learner: str, lesson: str) -> Submission:
         if len(source) > MAX_SOURCE:
             raise Unreadable(f"Code cell {number} has {len(source):,} characters, but at most {MAX_SOURCE:,} are read.")
         found.append(SubmittedCell(grade_id(cell), source, number))
-    return Submission(learner, lesson, tuple(found), hashlib.sha256(content).hexdigest())
+    return Submission(learner, lesson, tuple(found), hashlib.sha256(content).hexdigest(), frozenset(not_code))
 
 
 def _source(cell: NotebookCell) -> str | None:

@@ -11,6 +11,7 @@ from grader.course import Exercise, Lesson
 from grader.course.exercises import GRADING
 
 SETUP = "setup"
+MAX_PIECES = 20  # of one answer that are joined to see whether they are Python together
 Binds = Callable[[str], Collection[str] | None]
 
 
@@ -35,11 +36,13 @@ class RunCell:
 
 @dataclass(frozen=True)
 class JudgeExercise:
-    """Now run the checks of this exercise; `untouched` when its answer is as it was released, or missing."""
+    """Now run the checks of this exercise; `untouched` when its answer is as it was released, or missing, and
+    `not_code` when the missing answer's cell has become a Markdown or raw cell."""
 
     exercise: Exercise
     untouched: bool = False
     missing: bool = False
+    not_code: bool = False
 
 
 @dataclass
@@ -72,6 +75,7 @@ def plan(submission: Submission, lesson: Lesson, binds: Binds) -> tuple[list[Run
 class _Planner:
     def __init__(self, submission: Submission, lesson: Lesson, binds: Binds) -> None:
         self.cells, self.lesson, self.binds = submission.cells, lesson, binds
+        self.not_code = submission.not_code
         self.exercises = {exercise.id: exercise for exercise in lesson.exercises}
         self.answers = {name: _Answer() for name in self.exercises}
         self.notes: list[str] = []
@@ -100,9 +104,9 @@ class _Planner:
             for place, role in enumerate(self.roles)
             if role == SETUP and _plain(self.cells[place].source) not in setups
         }
-        self._note_course_cells(checks)
+        self._note_course_cells(checks, has_setup=bool(setups))
 
-    def _note_course_cells(self, checks: Collection[str]) -> None:
+    def _note_course_cells(self, checks: Collection[str], has_setup: bool) -> None:
         found = Counter(self.roles)
         for name, number in found.items():
             if name in checks and number > 1:
@@ -112,6 +116,8 @@ class _Planner:
             self.notes.append(
                 f"Check cells are missing from the notebook ({', '.join(gone)}). Those of the course were used."
             )
+        if has_setup and SETUP not in found and not any("grader.checks" in cell.source for cell in self.cells):
+            self.notes.append("The setup cell is missing from the notebook. That of the course was run first.")
         for place in sorted(self.edited):
             self.notes.append(
                 f"Your {self._cell(place)} is a changed setup. The setup of the course was run, and then what yours "
@@ -132,7 +138,9 @@ class _Planner:
         dropped = {place for answer in self.answers.values() for place in self._dropped(answer)}
         judged: dict[int, list[JudgeExercise]] = {}
         for name, answer in self.answers.items():
-            judge = JudgeExercise(self.exercises[name], not answer.cells, not answer.cells + answer.stubs)
+            missing = not answer.cells + answer.stubs
+            not_code = missing and name in self.not_code
+            judge = JudgeExercise(self.exercises[name], not answer.cells, missing, not_code)
             judged.setdefault(self._place_of_verdict(name, answer), []).append(judge)
         steps: list[RunCell | JudgeExercise] = []
         passed: list[str] = []
@@ -142,7 +150,7 @@ class _Planner:
             role = self.roles[place]
             answers = tuple(name for name, answer in self.answers.items() if place in answer.cells)
             if role == SETUP and (after_own or place in self.edited):
-                run = RunCell(cell.source, self._cell(place), setup=True)
+                run = RunCell(cell.source, self._cell(place), answers, setup=True)
             elif place in dropped or (role and role not in self.exercises):
                 passed.append(cell.source)
                 continue
@@ -165,19 +173,29 @@ class _Planner:
         first = min(answer.checks.values(), default=len(self.cells))
         for place in range(answer.stubs[0] + 1 if answer.stubs else 0, len(self.cells)):
             role, source = self.roles[place], self.cells[place].source
-            if (role and place not in worked) or _plain(source) == _plain(exercise.stub):
+            others_cell = role and place not in self.edited  # in a changed setup, all exercises may be answered
+            if (others_cell and place not in worked) or _plain(source) == _plain(exercise.stub):
                 continue
             # Exercises may ask for the same name: below the checks, and in another's cell, it is the other's.
-            names = set(exercise.names) - (others if role or place > first else set())
+            names = set(exercise.names) - (others if others_cell or place > first else set())
             if names & set(self.binds(source) or ()):
                 answer.cells.append(place)
-        state = "is as it was released" if answer.stubs else "is missing from the notebook"
+        state = "is missing from the notebook" if name not in self.not_code else "is not a code cell"
+        state = "is as it was released" if answer.stubs else state
         if answer.cells:
             where = " and ".join(self._cell(place) for place in answer.cells[:3])
             where += f" and {len(answer.cells) - 3} more" if len(answer.cells) > 3 else ""
             self.notes.append(f"The answer cell of {name} {state}. The definition in {where} was graded instead.")
         elif not answer.stubs:
             self.notes.append(f"The answer cell of {name} {state}.")
+        else:
+            own = [place for place in range(answer.stubs[0]) if not self.roles[place] or place in self.edited]
+            above = [place for place in own if set(exercise.names) & set(self.binds(self.cells[place].source) or ())]
+            if above:
+                self.notes.append(
+                    f"The answer cell of {name} is as it was released. It replaces the definition in your "
+                    f"{self._cell(above[-1])}, which is above it. Move that definition into the answer cell."
+                )
 
     @staticmethod
     def _dropped(answer: _Answer) -> list[int]:
@@ -203,9 +221,21 @@ class _Planner:
         return next((place for place in later if self.roles[place] or place in answers), len(self.cells))
 
     def _torn(self, before: RunCell, run: RunCell, place: int) -> bool:
-        """Whether two neighbouring pieces of one answer are Python only together."""
+        """Whether two neighbouring pieces of one answer are Python only together, perhaps with those that follow.
+
+        A broken attempt above an answer that is Python by itself is no piece of it: together they are no Python either.
+        """
         same = bool(run.answers) and before.label == run.label and self.roles[place - 1] == self.roles[place]
-        return same and (self.binds(before.source) is None or self.binds(run.source) is None)
+        if not same or not (self.binds(before.source) is None or self.binds(run.source) is None):
+            return False
+        joined = before.source
+        for i in range(place, min(place + MAX_PIECES, len(self.cells))):
+            if self.roles[i] != self.roles[place]:
+                return False
+            joined = f"{joined}\n{self.cells[i].source}"
+            if self.binds(joined) is not None:
+                return True
+        return False
 
 
 def _plain(source: str) -> str:

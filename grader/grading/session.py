@@ -162,6 +162,7 @@ class GradingSession:
         self.failed: list[CellOutcome] = []
         self.bound: set[str] = set()
         self.answers: dict[str, list[CellOutcome]] = {}
+        self.undefined: dict[str, str] = {}  # names that a failed answer needs and no cell has bound, by exercise
 
     def run(self, step: RunCell) -> None:
         """Run one cell; a cell that fails blocks nothing by itself."""
@@ -169,6 +170,12 @@ class GradingSession:
         seconds = sum(limits) if limits and step.label in step.answers else CELL_S
         ran = self.isolated.run_cell(step.source, step.label, seconds, step.passed, step.setup)
         self.bound |= ran.bound
+        where = f"the answer of {step.label}" if step.label in step.answers else f"your {step.label}"
+        for name in sorted(ran.binds & self.undefined.keys()):
+            self.notes.append(
+                f"The answer of {self.undefined.pop(name)} needs `{name}`, which {where} defines below the checks. In "
+                "a notebook that runs from top to bottom it comes too late. Move that cell above them."
+            )
         if ran.problem is not None:
             self.failed.append(ran)
             note = f"Your {step.label} {ran.short}." if ran.repeats else DID_NOT_REPEAT
@@ -188,7 +195,13 @@ class GradingSession:
             return
         restored = [name for name in self.isolated.prepare(exercise.names) if name in self.runner.lesson.setup_names]
         if restored:
-            self.notes.append(f"Restored before the checks of {exercise.id}: {', '.join(restored)} (set by the setup).")
+            found = ", ".join(restored)
+            self.notes.append(
+                f"Restored before the checks of {exercise.id}: {found} (set by the setup). From there on, your "
+                "cells and answers use these values too. Give your own other names."
+            )
+        needs = set().union(*(ran.needs for ran in self.answers.get(exercise.id, [])))
+        undefined = needs - self.bound - set(self.runner.lesson.setup_names)
         late: Check | None = None
         for check in exercise.checks:
             if late is not None:  # after one ran out of time the rest are not waited for
@@ -202,6 +215,8 @@ class GradingSession:
                 self.isolated.confided = self.isolated.known is not None  # answers of the course's own may know
             elif result.status == "failed" and self.isolated.confided:
                 result = self._retell(result, check, exercise)
+            if result.status == "failed":
+                self.undefined |= dict.fromkeys(undefined, exercise.id)
             yield result
 
     def _run(self, check: Check, exercise: Exercise, isolated: WorkerPair) -> CheckResult:
@@ -233,6 +248,9 @@ class GradingSession:
         """Status and message of an exercise that is not checked, and whether that message quotes the learner's process;
         None for one that is checked."""
         exercise, names = step.exercise, step.exercise.names
+        if step.not_code:
+            text = "The answer cell is not a code cell. Select it, press Esc and Y, and submit the notebook again."
+            return "not attempted", text, False
         if step.missing:
             return "not attempted", "The answer cell is missing from your notebook.", False
         if step.untouched:

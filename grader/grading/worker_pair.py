@@ -29,6 +29,9 @@ CELL_S, ANSWER_S = 20.0, 5.0
 # Minutes on the clock for a whole notebook: some for its own cells, and some for each exercise's seconds.
 OWN_MIN, EXERCISE_MIN_PER_S = 1.0, 0.1
 LARGEST_EXPORT = MAX_BYTES + (1 << 20)  # a program, and what lies beside it: all of them are kept for a while
+# Exceptions of what the learner's machine has and this one has not, and what a learner is told about them.
+NOT_HERE = ("ModuleNotFoundError", "FileNotFoundError")
+AVAILABLE = "the notebook, the course's files and its packages"
 NAME_LISTS = ("binds", "needs", "bound", "restored")
 
 
@@ -182,7 +185,11 @@ class WorkerPair:
         # In a note, no class of a learner's: its name may be a text of any kind.
         kind = reply["kind"] if reply["kind"] in exception_names() else "an exception class of its own"
         place, quoted = _place_and_text(reply)
-        return replace(known, problem=f"raised {reply['kind']}{place}{quoted}", short=f"raised {kind}{place}")
+        short = f"raised {kind}{place}"
+        if kind in NOT_HERE:
+            short = f"{short} (the grader has only {AVAILABLE})"
+            quoted += f"\nThe grader has only {AVAILABLE}. Write other modules in a cell that begins with %%writefile."
+        return replace(known, problem=f"raised {reply['kind']}{place}{quoted}", short=short)
 
     def _alone(
         self, request: dict[str, Any], seconds: float, ended: str, last: int | None = None

@@ -9,6 +9,13 @@ from typing import Any
 
 import jax
 
+# What contexts such as `jax.disable_jit()` set, which has no public name. Where a newer JAX keeps it elsewhere, a context
+# that an answer leaves open stays open.
+try:
+    from jax._src.config import config_states
+except ImportError:
+    config_states = {}
+
 # A device that has reached a collective holds its thread until the others have come. XLA starts one thread for each
 # device, and parts of a matrix product wait in line for the same ones: training loops that do not wait for results
 # locked up in most runs on two busy cores (jaxlib 0.10.2, which ends the process after 40 s), with 10 threads for
@@ -40,6 +47,7 @@ class CellEnvironment:
         self._names: dict[str, Any] = {}
         self._state: dict[str, Any] = {}
         self._now: dict[str, Any] = {}
+        self._contexts: dict[str, Any] = {}  # what contexts such as `jax.disable_jit()` have set, by key of the state
         # What the cell that bound a name set last: by key of the state, then by that name.
         self._set: dict[str, dict[str, Any]] = {}
 
@@ -47,6 +55,7 @@ class CellEnvironment:
         """Stores the state now, and the values of the names in `bound`, as what is restored later."""
         self._names |= {name: self.namespace[name] for name in bound if name in self.namespace}
         self._state = self._now = _state()
+        self._contexts = {key: state.get_local() for key, state in config_states.items()}
         self._set = {}
 
     def after_cell(self, bound: Iterable[str], source: str = "") -> None:
@@ -84,6 +93,8 @@ class CellEnvironment:
                 # What cannot be changed once devices exist cannot have changed since the setup either.
                 with contextlib.suppress(RuntimeError):
                     jax.config.update(key, wanted)
+                if _differ(jax.config.values[key], wanted) and key in self._contexts:  # a context was left open
+                    config_states[key].set_local(self._contexts[key])
         self._now = _state()
         return rebound
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import builtins
 import contextvars
 import linecache
 import os
@@ -16,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from grader.core.faults import Fault
-from grader.core.symbols import REACHING, CellNames, cell_names, notebook_cell_names, plain_python
+from grader.core.symbols import BUILTINS, REACHING, CellNames, cell_names, notebook_cell_names, plain_python
 from grader.program.codec import decode, encode
 from grader.program.endpoints import (
     MAX_LINE,
@@ -55,6 +56,7 @@ class Worker:
         self.after_setup: dict[str, Any] = {}
         self.setup_statements: set[str] = set()
         self.passed: list[str] = []
+        self.answers: set[str] = set()
         self.surroundings = CellEnvironment({})
         self.side = AnswerEndpoint()
         self.enter({})
@@ -145,19 +147,28 @@ class Worker:
 
     def prepare(self, answers: list[str]) -> dict[str, Any]:
         """Before the checks of the exercise with these answer names."""
+        self.answers = set(answers)
         return {"status": "ok", "restored": self.surroundings.before_checks(answers)}
 
     def question(self, asked: dict[str, Any]) -> Callable[..., Any]:
         """The function to ask: an answer by its name, or a probe from its text."""
         if "answer" in asked:
             return self.namespace[asked["answer"]]
-        if not asked["name"]:
-            return eval(compile(asked["probe"], "<check>", "eval", dont_inherit=True), self.namespace)
+        probe, name = asked["probe"], asked["name"]
+        python = self.shadowed_builtins(probe)
+        if not name and not python:
+            return eval(compile(probe, "<check>", "eval", dont_inherit=True), self.namespace)
         # Inside a function, so that the probe sees the answers' names and itself, and its own name is bound nowhere.
-        text = f"def made():\n{textwrap.indent(asked['probe'], ' ')}\n return {asked['name']}"
-        made: dict[str, Any] = {}
+        body = f"{textwrap.indent(probe, ' ')}\n return {name}" if name else f" return (\n{probe}\n)"
+        text, made = f"def made({', '.join(python)}):\n{body}", dict[str, Any]()
         exec(compile(text, "<check>", "exec", dont_inherit=True), self.namespace, made)
-        return made["made"]()
+        return made["made"](**python)
+
+    def shadowed_builtins(self, probe: str) -> dict[str, Any]:
+        """Python's values of the builtins that a probe uses and a cell of the learner's has rebound, such as `str`."""
+        rebound = BUILTINS & self.namespace.keys() - self.shell.user_ns_hidden.keys() - self.answers
+        rebound -= self.after_setup.keys()
+        return {name: getattr(builtins, name) for name in sorted(rebound & cell_names(probe).free)} if rebound else {}
 
     def ask(self, asked: dict[str, Any], payload: bytes, how: Callable[[Any, bytes], bytes]) -> bytes:
         """Resolve the question, then ask it; an answer that is not there is a NameError like any other."""

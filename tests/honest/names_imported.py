@@ -1,5 +1,4 @@
 """Imports everything anew under other names, with stars."""
-# kernel fails: guard-tally-values, in which `sum` is NumPy's as in the learner's cells
 # %%
 from math import *
 from numpy import *
