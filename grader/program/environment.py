@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 
-# What contexts such as `jax.disable_jit()` set, which has no public name. Where a newer JAX keeps it elsewhere, a context
-# that an answer leaves open stays open.
+# What contexts such as `jax.disable_jit()` set, which has no public name. Where a newer JAX keeps it elsewhere, a
+# context that an answer leaves open stays open.
 try:
     from jax._src.config import config_states
 except ImportError:
