@@ -186,7 +186,8 @@ class GradingSession:
             # What the cell raised is said once, by the public checks: it may tell what a hidden check asked before.
             yield from (record(c, status, "" if quotes and c.hidden else message) for c in exercise.checks)
             return
-        restored = [name for name in self.isolated.prepare(exercise.names) if name in self.runner.lesson.setup_names]
+        # Each name once, in an order of ours: the process may tell a text by names and their order.
+        restored = sorted(self.runner.lesson.setup_names & set(self.isolated.prepare(exercise.names)))
         if restored:
             self.notes.append(f"Restored before the checks of {exercise.id}: {', '.join(restored)} (set by the setup).")
         late: Check | None = None
