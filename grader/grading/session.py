@@ -26,6 +26,7 @@ from grader.core.text import legible
 from grader.course import Check, Exercise, Lesson
 from grader.course.probes import split
 from grader.grading.executors import ATTEMPTS
+from grader.grading.judging_limits import limited
 from grader.grading.message_guard import SHOWN, MessageGuard, guard
 from grader.grading.plan import JudgeExercise, RunCell
 from grader.grading.worker_pair import ANSWER_S, CELL_S, CellOutcome, WorkerPair
@@ -96,7 +97,7 @@ class CheckRunner:
         inputs.begin(f"{seed}/{check.id}")
         self.within.before_checks(())
         try:
-            with contextlib.chdir(self.data or "."):
+            with contextlib.chdir(self.data or "."), limited():
                 exec(self._compiled[check.id], names)
             return record(check, "passed")
         except NotAttempted as ended:
