@@ -99,7 +99,8 @@ def class_table(results: Sequence[Result], brief: bool = False) -> Table:
     table = Table(*columns, title=results[0].lesson, title_justify="left", title_style="bold", pad_edge=False)
     for result in results:
         checks = dict(by_exercise(result.checks))
-        score = f"{number(result.score)}/{number(result.max_score)}" if result.problem is None else "[magenta]–"
+        score = Text(f"{number(result.score)}/{number(result.max_score)}")
+        score = score if result.problem is None else Text("–", "magenta")
         table.add_row(Text(name(result.learner)), score, *(_cell(checks.get(one, []), brief) for one in exercises))
     return table
 
