@@ -1233,6 +1233,7 @@ before = truth()
 one = ask(lambda x: time_it(long_chain, x), x)
 first = ask(lambda x: time_it(lambda x: (x, long_chain(x)), x), x)  # x is there from the start: it waits for nothing
 last = ask(lambda x: time_it(lambda x: {"long": long_chain(x), "there": x}, x), x)
+short = ask(lambda x: time_it(lambda x: x + 1, x), x)
 shortest = min(before, truth())
 for seconds, what in ((one, "an array"), (first, "a tuple of arrays"), (last, "a dict of arrays")):
     require(
@@ -1240,6 +1241,10 @@ for seconds, what in ((one, "an array"), (first, "a tuple of arrays"), (last, "a
         f"For a function that returns {what}, your time is less than half of the true one. The clock was read before the "
         "whole result was ready.",
     )
+require(
+    isinstance(short, float) and short < one < np.inf,
+    "For a single addition, your time is not less than for 1,000 matrix products. Return what the clock measured.",
+)
 
 # %% hidden="arrays-time-it" name="calls" points=2 observed=true
 """One untimed call, then `repeats` timed ones, and the median of these."""

@@ -497,6 +497,8 @@ places = [(int(step), int(purpose)) for step, purpose in inputs.rng().integers(0
 forward = ask(lambda key, places: [step_key(key, *place) for place in places], key, places)
 backward = ask(lambda key, other, places: [(step_key(other, 3, 3), step_key(key, *place))[1] for place in places],
                key, other, places[::-1])  # fmt: skip
+kinds = [getattr(one, "dtype", None) == key.dtype for one in forward]
+require(kinds == [True] * len(places), "The result of a call is not a key.")
 compare(backward[::-1], forward, label="the list of keys from calls in the reverse order")
 
 # %% [markdown] why="random-step-key"

@@ -308,6 +308,10 @@ def probe_kernels(seed):
 
 seed = int(inputs.rng().integers(1, 1000))
 kernels, others = ask(probe_kernels, seed), ask(probe_kernels, seed + 1)
+require(
+    sum(map(np.size, kernels)) == 48 and all(np.isfinite(kernel).all() for kernel in kernels),
+    "With sizes (4, 4, 4, 4), the kernels are not three finite arrays of shape (4, 4).",
+)
 same = any(np.array_equal(a, b) for a, b in itertools.combinations(kernels, 2))
 require(not same, "Two layers of the same shape start with the same kernel. Do they draw from the same key?")
 require(
@@ -1861,6 +1865,7 @@ def probe_gradient(arrays, x):
 seed = int(inputs.rng().integers(1, 1000))
 kernels, others = ask(probe_kernels, seed), ask(probe_kernels, seed + 1)
 require(np.shape(kernels) == (4, 3, 3), "`blocks/linear/kernel` of four blocks of width 3 is not one array (4, 3, 3).")
+require(np.isfinite(kernels).all(), "`blocks/linear/kernel` is not finite.")
 require(
     not any(np.array_equal(a, b) for a, b in itertools.combinations(kernels, 2)),
     "Two blocks start with the same kernel. Does each have its own key?",

@@ -1052,6 +1052,7 @@ for shape, times in wanted.items():
     )
 more = sorted(set(found) - set(wanted))
 require(not more, f"With {channels} channels and {blocks} blocks, there are parameters of other shapes: {more}.")
+require(all(np.isfinite(row).all() for row in (*rows, *other_rows)), "Some parameters are not finite.")
 kernels = [row for row in rows if np.shape(row) == one]
 require(
     all((one != other).any() for i, one in enumerate(kernels) for other in kernels[:i]),

@@ -130,8 +130,9 @@ require(
     error(probe_large, large) not in ("MemoryError", "_ArrayMemoryError", "JaxRuntimeError"),
     "Memory ran out, because the argument is larger than any memory. Do not create arrays, because shapes are enough.",
 )
-_, given, made = ask(probe_large, large)
+flops, given, made = ask(probe_large, large)
 compare((given, made), (2**52, 4), label="(argument_bytes, result_bytes)")
+require(0 < flops < np.inf, "For an argument that is larger than any memory, `flops` is not a positive number.")
 
 # %% hidden="profiling-cost" name="merged" points=1
 """Operations that the compiler merges count once, and transcendental functions do not count."""

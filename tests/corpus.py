@@ -271,6 +271,8 @@ def differences(case: Case, result: Notebook) -> list[str]:
             wanted[key] = text.split(", ")
         elif key.startswith("says ") and not any(one in messages[key[5:]] for one in text.split(" | ")):
             found.append(f"{key[5:]} says {messages[key[5:]]}")
+        elif key == "note" and not any(text in note for note in result["notes"]):
+            found.append(f"notes: {result['notes']}")
         elif key.startswith("misconception "):
             said = {check["misconception"] for check in result["checks"] if check["exercise"] == PREFIX + key[14:]}
             found += [f"{key}: {said}"] * (said != {text})

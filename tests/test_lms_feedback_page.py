@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import payloads
 import pytest
 from conftest import needs_browser
 from feedback_class import ANSWERS, HOSTILE, LESSON, SCRIPT, with_feedback
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from grader.lms import feedback_page
 
@@ -221,3 +223,18 @@ def test_a_cell_that_a_parser_gives_up_on_is_shown_as_it_is() -> None:
     assert feedback_page.markdown(deep).startswith(("<pre>", "<blockquote>"))
     assert len(feedback_page.markdown("x" * 10**6)) < 30_000
     assert "<script" not in feedback_page._code(f"'''{payloads.OPENED['script']}")
+
+
+def test_a_cell_that_a_parser_is_slow_on_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These took minutes each, and a notebook can have fifteen: the class would wait for its feedback."""
+    began = time.thread_time()
+    assert feedback_page._code(" \n" * 10_000) == " \n" * 10_000
+    formats = "".join(f"<b a={i}>" for i in range(1_000)) + "<p>x" * 2_000
+    assert feedback_page.markdown(formats).startswith("<pre>")
+    assert feedback_page.markdown("<b>one <i>two <a>three</b>").startswith("<p><b>one")
+    assert "<pre>1 &lt; 2</pre>" in feedback_page.listing("1 < 2" + " " * 30_000).replace(" " * 30_000, "")
+    assert time.thread_time() - began < 10
+    monkeypatch.setattr(feedback_page, "SLOW_S", -1.0)
+    notebook = new_notebook(cells=[new_markdown_cell("**bold**"), new_code_cell("x = 1")])
+    [*_, others], _ = feedback_page._sections(notebook, {})
+    assert others.parts[0].html == "<pre>**bold**</pre>"

@@ -309,6 +309,10 @@ TOO_MUCH: dict[str, tuple[str, str]] = {
              ": tensor<4x4xf32>"),
         "it contains `stablehlo.sine` with the attribute `mhlo.frontend_attributes`, which JAX does not write there",
     ),
+    "an attribute with the name of a method in Python": (
+        main('%r = stablehlo.sine %x {get_asm = "{%y = f32[5] all-reduce(%z)}"} : tensor<4x4xf32>'),
+        "it contains `stablehlo.sine` with the attribute `get_asm`, which JAX does not write there",
+    ),
     "the same at a routine": (
         calls("lapack_sgetrf_ffi", *LU, "", ', mhlo.frontend_attributes = {a = "{%y = f32[5] all-reduce(%z)}"}'),
         "inconsistent shapes or options",

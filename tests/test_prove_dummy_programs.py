@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from conftest import Grader
 
+from grader.checks import verbs
 from grader.prove.dummy_programs import falsified
+from grader.prove.hollow_values import hollow_values
 
 LESSON = "01_inspected"
 ACCEPTED = {"example", "run", "derived", "called"}
@@ -33,6 +35,10 @@ SENTENCE = re.compile(
     r"inspect-powers: inspect-powers-([\w-]+) in 01_inspected passes although its program on line (\d+) returns wrong "
     r"results\. In the same check, run it on values drawn from `inputs`, and compare its results with a reference\."
 )
+HOLLOW = re.compile(
+    r"inspect-powers: inspect-powers-([\w-]+) in 01_inspected passes although every float is NaN in all that the "
+    r"answer returns\. Compare the values with a reference, or require that they are there and finite\."
+)
 
 
 def test_a_check_that_does_not_judge_what_it_inspects_is_refused(built: Callable[[str], Path], grader: Grader) -> None:
@@ -47,7 +53,8 @@ def test_a_check_that_does_not_judge_what_it_inspects_is_refused(built: Callable
     assert found.keys() == REFUSED.keys()
     for check, beginnings in REFUSED.items():
         assert [text.startswith(start) for text, start in zip(found[check], beginnings, strict=True)] == [True]
-    assert len(SENTENCE.findall(problems)) == done.stdout.count("✗"), done.stdout
+    assert len(SENTENCE.findall(problems)) + len(HOLLOW.findall(problems)) == done.stdout.count("✗"), done.stdout
+    assert HOLLOW.findall(problems) == ["ignored", "shape-of-result", "each-other"]
     names = set(re.findall(r'^# %% (?:check|hidden)="\S+" name="([\w-]+)"', "\n".join(lines), re.MULTILINE))
     assert names == ACCEPTED | REFUSED.keys()
 
@@ -81,3 +88,28 @@ def test_falsified_bfloat16_keys_and_plain_data() -> None:
     assert falsified(key).dtype == key.dtype
     assert falsified(key) != key
     assert falsified("text") == "text"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "wanted"),
+    [
+        ("nan", {"a": [1.5], "b": (3, "c")}, "{'a': [nan], 'b': (3, 'c')}"),
+        ("nan", np.ones(2, "f"), "array([nan, nan], dtype=float32)"),
+        ("inf", [jnp.ones(1), np.arange(2)], "[Array([inf], dtype=float32), array([0, 1])]"),
+        ("inf", np.float16(2), "array(inf, dtype=float16)"),
+        ("empty", ["a"], "[]"),
+        ("empty", np.ones((2, 3), "i4"), "array([], dtype=int32)"),
+    ],
+)
+def test_hollow_values_have_the_structure_of_the_others(kind: str, value: object, wanted: str) -> None:
+    with hollow_values(kind) as changed:
+        assert repr(verbs._returned("`f`", value)) == wanted
+    assert changed
+    assert verbs._returned("`f`", value) is value
+
+
+def test_a_program_returns_no_empty_values() -> None:
+    """A check may run it for one of its results alone."""
+    with hollow_values("empty") as changed:
+        assert verbs._returned(verbs.PROGRAM, [1]) == [1]
+    assert changed == []

@@ -21,6 +21,7 @@ from grader.core.layout import WORKER
 from grader.doctor import diagnosis
 from grader.program.codec import decode, encode
 from grader.sandbox import confine
+from grader.sandbox.accelerators import CPU
 from grader.sandbox.confine import without
 from grader.sandbox.confine_restrictions import FILE, OPEN_FILES, SCRATCH
 from grader.sandbox.process import Process, ProcessTree, Zygote
@@ -145,6 +146,31 @@ def test_what_is_hidden_is_left_out_of_what_is_shown(tmp_path: Path) -> None:
     assert without(f"{top}/c", hidden) == [f"{top}/c"]
     assert without(top, f"{top}/a/none") == [top]
     assert without(hidden, hidden) == []
+
+
+@on(*INSIDE)
+def test_what_sockets_hold_counts_as_memory(zygote: Zygote) -> None:
+    process = zygote.fork(WORKER)
+    try:
+        alone = ProcessTree(process.pid, own_network=True)
+        sockets = "[__import__('socket').socketpair() for _ in range(40)]"
+        before = alone.memory(1 << 40) - ProcessTree(process.pid).memory(1 << 40)
+        assert ask(process, f"globals().__setitem__('kept', {sockets})") is None
+        after = alone.memory(1 << 40) - ProcessTree(process.pid).memory(1 << 40)
+        assert after - before > 80 * 100_000
+    finally:
+        process.kill()
+
+
+def test_a_course_in_a_folder_of_the_system_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is what lies beside it hidden, or an environment in it."""
+    for name in ("src/course/.venv/lib", "src/course/solutions", "lib"):
+        (tmp_path / name).mkdir(parents=True)
+    course = str(tmp_path / "src" / "course")
+    monkeypatch.setattr(confine, "SYSTEM", [str(tmp_path)])
+    monkeypatch.setattr(sys, "prefix", f"{course}/.venv")
+    shown = confine._visible(CPU, [course])
+    assert [path for path in shown if path.startswith(str(tmp_path))] == [f"{tmp_path}/lib", f"{course}/.venv/lib"]
 
 
 @on(*INSIDE)

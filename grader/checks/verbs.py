@@ -77,6 +77,7 @@ def _check_file() -> str:
     return frame.f_code.co_filename
 
 
+PROGRAM = "Your program"  # what a message calls it
 # The programs and facts (or kinds of collectives) that were read and not judged yet: a failure now is about them.
 facts_read: list[tuple[Any, str]] = []
 in_process = InProcessBackend()
@@ -84,6 +85,7 @@ _backend: Backend = in_process
 _evidence: set[str] = set()
 _overheard: list[Any] | None = None
 _last_value: tuple[str, Any] = ("Your answer", None)
+_replace: Callable[[str, Any], Any] | None = None
 
 
 def set_backend(backend: Backend) -> Backend:
@@ -99,8 +101,15 @@ def overhear(replies: list[Any] | None) -> None:
     _overheard = replies
 
 
+def replace_values(change: Callable[[str, Any], Any] | None) -> None:
+    """Has checks get `change(subject, value)` for each value that an answer returns, from now on; None ends it."""
+    global _replace
+    _replace = change
+
+
 def _returned(subject: str, value: Any) -> Any:
     global _last_value
+    value = value if _replace is None else _replace(subject, value)
     _last_value = subject, value
     return value
 
@@ -202,7 +211,7 @@ class Program:
         if reply["status"] != "ok":
             short = "The program failed while it ran"
             raise CheckFailed(f"{short}: {reply['text']}", kind="ran", hidden_message=f"{short}.")
-        return _returned("Your program", fill(self._results, reply["value"]))
+        return _returned(PROGRAM, fill(self._results, reply["value"]))
 
     @property
     def outputs(self) -> Any:

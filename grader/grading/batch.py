@@ -147,7 +147,8 @@ def grade(
         opening |= {"machine": asdict(group.machine), "notes": group.notes}
         platform = group.machine.platform
         at_once = cores(jobs or (None if platform.is_cpu else ON_AN_ACCELERATOR), len(here))
-        with Pool(EXAMINER, opening, at_once, imports(course, group.lessons), platform, group.count) as pool:
+        modules, private = imports(course, group.lessons), folders(course, here)
+        with Pool(EXAMINER, opening, at_once, modules, platform, group.count, hidden=private) as pool:
             if pool.confined.level == LEVELS[-1] and not allow_unsandboxed:
                 raise UnconfinedError(UNCONFINED)
             on_confined(pool.confined)
@@ -167,6 +168,13 @@ def grade(
                 lambda i, news, todo=todo: on_judged and on_judged(todo[i], list(map(CheckResult.from_json, news))),  # type: ignore[misc]
             )
     return [done[entry] for entry in entries]
+
+
+def folders(course: Course, entries: Iterable[Entry]) -> set[str]:
+    """Returns the folders of the course, of the course that it extends, and of the submissions."""
+    courses = (course, *([course.base] if course.base is not None else []))
+    submitted = (entry.path.absolute().parents[:3][-1] for entry in entries)
+    return {os.path.realpath(place) for place in (*(one.root for one in courses), *submitted)}
 
 
 def _result(entry: Entry, reply: Any) -> Result:

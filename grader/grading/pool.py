@@ -57,7 +57,7 @@ class Pool:
 
     def __init__(
         self, entry: str, opening: dict[str, Any], jobs: int, modules: Iterable[str] = (),
-        platform: Platform = CPU, count: int = 1, patient: int = 0,
+        platform: Platform = CPU, count: int = 1, patient: int = 0, hidden: Iterable[str] = (),
     ) -> None:  # fmt: skip
         """Describe the pool; entering it starts the processes.
 
@@ -67,10 +67,11 @@ class Pool:
             jobs: how many processes.
             modules: what the zygote imports before it forks them.
             platform, count: what they run on, and how many devices of it have to work together.
+            hidden: folders that learners' processes do not see, besides all that they never see.
             patient: how many of them, the last ones, work only while the others do not need the processors.
         """
         self.entry, self.opening, self.jobs = entry, opening, jobs
-        self._start = partial(Zygote.start, sorted(modules), platform, count)
+        self._start = partial(Zygote.start, sorted(modules), platform, count, sorted({opening["root"], *hidden}))
         self._lock = threading.Lock()
         self._first_patient = jobs - patient
         self.processes: list[Process | None] = [None] * jobs

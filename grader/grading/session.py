@@ -26,6 +26,7 @@ from grader.core.text import legible
 from grader.course import Check, Exercise, Lesson
 from grader.course.probes import split
 from grader.grading.executors import ATTEMPTS
+from grader.grading.judging_limits import limited
 from grader.grading.message_guard import SHOWN, MessageGuard, guard
 from grader.grading.plan import JudgeExercise, RunCell
 from grader.grading.worker_pair import ANSWER_S, CELL_S, CellOutcome, WorkerPair
@@ -96,7 +97,7 @@ class CheckRunner:
         inputs.begin(f"{seed}/{check.id}")
         self.within.before_checks(())
         try:
-            with contextlib.chdir(self.data or "."):
+            with contextlib.chdir(self.data or "."), limited():
                 exec(self._compiled[check.id], names)
             return record(check, "passed")
         except NotAttempted as ended:
@@ -193,7 +194,8 @@ class GradingSession:
             # What the cell raised is said once, by the public checks: it may tell what a hidden check asked before.
             yield from (record(c, status, "" if quotes and c.hidden else message) for c in exercise.checks)
             return
-        restored = [name for name in self.isolated.prepare(exercise.names) if name in self.runner.lesson.setup_names]
+        # Each name once, in an order of ours: the process may tell a text by names and their order.
+        restored = sorted(self.runner.lesson.setup_names & set(self.isolated.prepare(exercise.names)))
         if restored:
             found = ", ".join(restored)
             self.notes.append(

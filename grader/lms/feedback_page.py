@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import html
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
 from importlib.resources import files
 from typing import Any
 
@@ -25,7 +27,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from grader.core.notebook import grade_id
+from grader.core.notebook import MAX_SOURCE, grade_id
 from grader.core.points import number, total
 from grader.core.result import MARKS, Result, possibility
 from grader.core.text import legible
@@ -37,6 +39,12 @@ MOST_OF_OWN = 300_000  # characters of cells of a learner's own; what is judged 
 NO_RESPONSE = "No response."  # nbgrader's own comment on an unchanged answer; its checks have messages too
 OTHERS = ""  # the section of what stands before the first exercise and after the last
 MOST_OF_CELL = 20_000  # characters; parsers of Markdown and of Python are slow on what is made to be
+SLOW_S = 10.0  # of processor time for the cells of one page; the rest is shown as plain text
+# These parsers take the square of it: each line looks for a docstring behind all white space that follows, and each
+# paragraph opens all formats again that are open.
+LONG_SPACE = re.compile(r"\s{1000}")
+FORMATS = frozenset("a b code em i s strong".split())
+MOST_OPEN = 8
 TAGS = frozenset(
     "a abbr b blockquote br code dd del details div dl dt em h1 h2 h3 h4 h5 h6 hr i img kbd li ol p pre s span strong "
     "sub summary sup table tbody td th thead tr ul".split()
@@ -163,10 +171,12 @@ def _sections(nb: NotebookNode, verdict: Mapping[str, Any]) -> tuple[list[Sectio
     sections = {name: Section(name, title) for name, title in verdict.get("exercises", [])}
     sections[OTHERS] = Section(OTHERS, "Outside of the exercises")
     checks = {check["id"]: check for check in verdict.get("checks", [])}
-    room, left_out = MOST_OF_OWN, 0
+    room, left_out, began = MOST_OF_OWN, 0, time.thread_time()
     here = OTHERS
     for cell in nb.cells:
         name = grade_id(cell)
+        if time.thread_time() - began > SLOW_S and cell.cell_type == "markdown":
+            cell.cell_type = "raw"
         if name is not None:
             here = _exercise(name, cell, checks, sections, here)
             check = checks.get(name, {})
@@ -240,14 +250,40 @@ def markdown(source: str, attachments: Mapping[str, Mapping[str, str]] | None = 
     }
     renderer = IPythonRenderer(escape=False, exclude_anchor_links=True, attachments=own)
     try:
-        return str(CLEANER.clean(MarkdownWithMath(renderer).render(text)))
+        page = MarkdownWithMath(renderer).render(text)
+        return str(CLEANER.clean(page)) if _OpenFormats(page).most <= MOST_OPEN else _plain(text)
     except Exception:  # nested too deeply, or a fault of the parser's: it must not cost a learner the page
         return _plain(text)
 
 
+class _OpenFormats(HTMLParser):
+    """Finds how many formats are open at most at one place of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open = self.most = 0
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.open += tag in FORMATS
+        self.most = max(self.most, self.open)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.open -= tag in FORMATS and self.open > 0
+
+
 def _code(source: str) -> str:
     """Python as coloured HTML, for a `<pre>`; its colours are those of `_colours`."""
-    return str(highlight(legible(source, MOST_OF_CELL), PythonLexer(stripnl=False), HtmlFormatter(nowrap=True)))
+    text = legible(source, MOST_OF_CELL)
+    if LONG_SPACE.search(text):
+        return html.escape(text)
+    return str(highlight(text, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True)))
+
+
+def listing(source: str, **told: Any) -> str:
+    """A filter of nbconvert's for Formgrader: code as `_code` colours it, or where that would take long, plain."""
+    text = html.escape(legible(source, MAX_SOURCE)) if len(source) > MOST_OF_CELL else _code(source)
+    return f'<div class="highlight"><pre>{text}</pre></div>'
 
 
 def escape_names(nb: Any, resources: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -42,7 +42,8 @@ def configure(config: Any, root: Path) -> None:
     config.GenerateFeedback.exporter_class = FeedbackPage
     # Formgrader shows a learner's notebook to an instructor, in a page that may do all that the instructor may.
     config.HTMLExporter.sanitize_html = True  # outputs
-    config.HTMLExporter.filters = {"markdown2html": "grader.lms.feedback_page.markdown"}
+    pages = "grader.lms.feedback_page"
+    config.HTMLExporter.filters = {"markdown2html": f"{pages}.markdown", "highlight_code": f"{pages}.listing"}
     config.HTMLExporter.preprocessors = ["grader.lms.feedback_page.escape_names"]
     # nbgrader would hand pages on from beside a notebook, to be opened in that same place.
     config.CourseDirectory.ignore = [*CourseDirectory.ignore.default(), *PAGES]

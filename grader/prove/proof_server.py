@@ -16,6 +16,7 @@ from grader.grading.cache import ReferenceNote
 from grader.grading.examiner import Examiner, name_misconception, outline, signature
 from grader.grading.server import ExaminerServer, answer
 from grader.prove.dummy_programs import ProgramUse, ProgramWatch
+from grader.prove.hollow_values import WORDS, hollow_values
 from grader.prove.mutants import Mutant, mutants
 from grader.prove.proof import ExerciseProof, Survivor
 
@@ -26,6 +27,7 @@ RETURNS_WRONG = (
     "returns wrong results. In the same check, run it on values drawn from `inputs`, and compare its results with a "
     "reference."
 )
+JUDGE = "Compare the values with a reference, or require that they are there and finite."
 Results = list[CheckResult]
 
 
@@ -74,6 +76,8 @@ class _Trial:
         untouched = [] if brief or suggest else [self.untouched()]
         if not brief and not suggest and any("program(" in check.source for check in self.exercise.checks):
             self.dummies()
+        if not brief and not suggest:
+            self.hollow()
         rejected = [self.wrong(i, variant, seeds) for i, variant in enumerate(wrong)]
         named = self.named(wrong, rejected)
         self.examiner.keep(self.exercise)  # grading then knows what the course's own answers do from the start
@@ -173,6 +177,19 @@ class _Trial:
                         where = self.where(check.line + use.line)
                         found[f"{check.id} in {lesson} passes although its program on {where} {RETURNS_WRONG}"] = None
         self.problems += found
+
+    def hollow(self) -> None:
+        """Requires that every hidden check that is not observed fails when all that the answer returns is hollow."""
+        found: dict[str, str] = {}  # by check: one kind is enough
+        for kind, words in WORDS.items():
+            with hollow_values(kind) as changed:
+                results = self.examiner.rehearse(self.exercise, self.exercise.reference, "1", reuse=True)
+                for check, result in zip(self.exercise.checks, results, strict=True):
+                    if result.status == "passed" and check.hidden and not check.observed and changed:
+                        passes = f"{check.id} in {self.examiner.lesson.id} passes although {words}"
+                        found.setdefault(check.id, f"{passes} in all that the answer returns. {JUDGE}")
+                    changed.clear()
+        self.problems += found.values()
 
     def watched(self, seed: str, watch: ProgramWatch) -> Iterator[tuple[Check, list[ProgramUse]]]:
         """The checks that the reference passes while `watch` is on, each with what it did with its programs."""

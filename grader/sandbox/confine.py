@@ -70,12 +70,17 @@ def _rungs(at_most: str) -> Iterator[tuple[str, str, range | None]]:
             yield level, namespaces if level in ("full", "namespaces") else "", numbers
 
 
-def settle(at_most: str, trial: Callable[[], None], scratch: Path, accelerator: Platform = CPU) -> Confinement | None:
-    """Try each rung in a process of its own, and take the first on which `trial` runs to its end, if there is one."""
+def settle(
+    at_most: str, trial: Callable[[], None], scratch: Path, accelerator: Platform = CPU, hidden: Iterable[str] = ()
+) -> Confinement | None:
+    """Try each rung in a process of its own, and take the first on which `trial` runs to its end, if there is one.
+
+    On none of them a process sees the folders in `hidden`, wherever they lie.
+    """
     refused = dict.fromkeys(LEVELS[: LEVELS.index(at_most)], "not tried, because of a setting")
     if not kernel.LINUX:
         refused = dict.fromkeys(LEVELS[:-1], "it requires Linux")
-    visible = _visible(accelerator)
+    visible = _visible(accelerator, hidden)
     with contextlib.suppress(*restrictions.NO_SECCOMP):
         import pyseccomp  # noqa: F401  # once, before the forks
     for level, namespaces, users in _rungs(at_most):
@@ -182,8 +187,9 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
         restrictions.refuse_calls(not confinement.namespaces, scoped, accelerated=bool(driver))
 
 
-def _visible(accelerator: Platform) -> tuple[str, ...]:
-    """System, interpreter, packages, and what a driver reads: paths to show read-only, none below another."""
+def _visible(accelerator: Platform, hidden: Iterable[str] = ()) -> tuple[str, ...]:
+    """System, interpreter, packages, and what a driver reads: paths to show read-only, none below another. Of a folder
+    in `hidden`, such as a course in /usr/src, only an interpreter and packages in it are among them."""
     paths = {Path(name) for name in SYSTEM}
     for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}:
         paths |= {path for name in OF_A_PREFIX for path in Path(prefix).glob(name)}
@@ -191,7 +197,11 @@ def _visible(accelerator: Platform) -> tuple[str, ...]:
     packages |= {site.getusersitepackages()} & set(sys.path)
     paths |= {Path(name) for name in packages}
     paths |= {PACKAGE / name for name in OF_OURS}
-    shown = [part for path in _outermost(str(path) for path in paths) for part in without(path, HIDDEN)]
+    names = [str(path) for path in paths]
+    shown, within = [*_outermost(names)], tuple(f"{place}/" for place in hidden)
+    for place in (HIDDEN, *hidden):
+        shown = [part for path in shown for part in without(path, place)]
+    shown += [path for path in names if f"{path}/".startswith(within)]
     return _outermost((*shown, *accelerator.shown))
 
 

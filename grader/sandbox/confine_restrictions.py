@@ -167,9 +167,12 @@ def refuse_calls(among_others: bool, signals_are_scoped: bool, accelerated: bool
 
     for name in (*REFUSED, *(REFUSED_AMONG_OTHERS if among_others else ())):
         rule(name)
-    # glibc falls back to `clone`, whose flags a filter can see; and to files where there is no memfd.
-    for name in ("clone3", "memfd_secret", *(() if accelerated else ("memfd_create",))):
+    # glibc falls back to `clone`, whose flags a filter can see; and to files where there is no memfd. A page in a pipe
+    # keeps the whole huge page that it was a part of, when no process has that any more.
+    for name in ("clone3", "memfd_secret", "vmsplice", *(() if accelerated else ("memfd_create",))):
         rule(name, sc.ERRNO(errno.ENOSYS))
+    if not accelerated:  # what a socket holds is in no process's memory: it does nothing, and says that it did
+        rule("setsockopt", sc.ERRNO(0), sc.Arg(1, sc.EQ, socket.SOL_SOCKET), sc.Arg(2, sc.EQ, socket.SO_SNDBUF))
     for flag in (*_NEW_NAMESPACES, _SIBLING):
         rule("clone", refuse, sc.Arg(0, sc.MASKED_EQ, flag, flag))
     for option in (kernel.END_WITH_PARENT, kernel.ADOPT_ORPHANS):

@@ -33,6 +33,7 @@ WALL_FACTOR = 4.0
 ACCELERATED_FACTOR = 4.0  # to compile for an accelerator, on many threads, takes the processor longer
 IN_LINE_FACTOR = 10.0  # however long the line
 REPLY_LIMIT = 256 << 20
+DEFAULT_SOCKET = 208 << 10  # bytes that Linux lets a socket hold, where it does not tell
 AT_MOST = "GRADER_CONFINE_AT_MOST"  # in our environment: no rung above this level is tried, as if it were refused
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PROC = os.path.isdir("/proc/self/task")
@@ -58,10 +59,11 @@ class Zygote:
         self.control, self.process, self.folder = control, process, folder
 
     @classmethod
-    def start(cls, modules: list[str], platform: Platform = CPU, count: int = 1) -> Zygote:
+    def start(cls, modules: list[str], platform: Platform = CPU, count: int = 1, hidden: Sequence[str] = ()) -> Zygote:
         """Start a zygote that has imported `modules` besides JAX. Takes about a second and a half.
 
         All that is forked from it runs on `platform`; of an accelerator, `count` devices have to work together.
+        `hidden` are folders that learners' processes do not see, although they lie in one of the system's.
 
         Raises:
             Fault: it ended; of kind "refused" where it ended by itself, so that another would too.
@@ -89,6 +91,7 @@ class Zygote:
             if at_most not in LEVELS:
                 raise ValueError(f"{AT_MOST} is {at_most!r}; it is one of {', '.join(LEVELS)}")
             opening = {"preload": modules, "at_most": at_most, "platform": asdict(platform), "count": count}
+            opening["hidden"] = list(hidden)
             ours.send(json.dumps(opening).encode())
             zygote.confined  # noqa: B018  # returns once the zygote is ready
         except (Fault, ConnectionError) as problem:  # it has closed its end, so it has ended or will soon
@@ -178,7 +181,7 @@ class Process:
         if not silent(self.stream):
             raise Fault("crashed", "the process ended, or sent an unrequested message")
         pids = [self.pid, *([beside.pid] if beside is not None and not beside.ended else [])]
-        family, turn = ProcessTree(*pids), os.urandom(16)
+        family, turn = ProcessTree(*pids, own_network=self.folder is None and not self.accelerated), os.urandom(16)
         budget = _budget(family, seconds, self.accelerated)
         try:
             for frame in (turn, *frames):
@@ -250,11 +253,12 @@ def _budget(family: ProcessTree, seconds: float, accelerated: bool) -> Expired:
 class ProcessTree:
     """Processor time and memory that processes and everything that they started use together.
 
-    To make one costs little: the descendants are looked for when one asks.
+    To make one costs little: the descendants are looked for when one asks. `own_network` states whether each
+    of the processes has, with its descendants, a network of its own.
     """
 
-    def __init__(self, *pids: int) -> None:
-        self.pids = pids
+    def __init__(self, *pids: int, own_network: bool = False) -> None:
+        self.pids, self.own_network = pids, own_network
         self._began = time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS if _PROC else 0.0
         self._before = {pid: _times(pid)[0] for pid in pids}
         self.first_stood: dict[str, int] | None = None
@@ -291,11 +295,12 @@ class ProcessTree:
         return max((stood - self.first_stood.get(thread, 0) for thread, stood in now.items()), default=0) / 1e9
 
     def memory(self, enough: int) -> int:
-        """Resident bytes. What forks share is counted for each of them, unless that makes more than `enough`: then
-        once, which takes longer to find out. 0 where there is no /proc."""
+        """Resident bytes, and what their sockets may hold. What forks share is counted for each of them, unless that
+        makes more than `enough`: then once, which takes longer to find out. 0 where there is no /proc."""
         members = self.members() if _PROC else []
-        counted = sum(map(_resident, members))
-        return counted if counted <= enough else sum(map(_share, members))
+        in_sockets = sum(map(_in_sockets, self.pids)) if self.own_network and _PROC else 0
+        counted = sum(map(_resident, members)) + in_sockets
+        return counted if counted <= enough else sum(map(_share, members)) + in_sockets
 
     def offer(self, share: float) -> None:
         """Have the kernel end one of these when memory runs out, and the sooner the larger a `share` they use of what
@@ -328,6 +333,13 @@ def _times(pid: int) -> tuple[float, float]:
 def _resident(pid: int) -> int:
     fields = _read(f"/proc/{pid}/statm").split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if fields else 0
+
+
+def _in_sockets(pid: int) -> int:
+    """The most that all sockets of a process's network may hold together: the kernel counts it for no process."""
+    found = re.search(r"^sockets: used (\d+)", _read(f"/proc/{pid}/net/sockstat"), re.MULTILINE)
+    each = _read("/proc/sys/net/core/wmem_default").strip()
+    return int(found[1]) * (int(each) if each.isdecimal() else DEFAULT_SOCKET) if found else 0
 
 
 def _share(pid: int) -> int:

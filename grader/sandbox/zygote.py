@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ def _trace() -> None:
     jax.make_jaxpr(batch)(xs, w, jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 2)))
 
 
-def settle(at_most: str, platform: Platform = CPU, count: int = 1) -> Confinement:
+def settle(at_most: str, platform: Platform = CPU, count: int = 1, hidden: Sequence[str] = ()) -> Confinement:
     """Find the rung on which JAX runs, and whether this XLA knows the flags of `QUICK`: where it does not, it ends.
 
     On an accelerator it has to run on `count` of its devices together. Those flags are for CPUs only.
@@ -115,7 +116,7 @@ def settle(at_most: str, platform: Platform = CPU, count: int = 1) -> Confinemen
     try:
         for flags in (QUICK, "") if platform.is_cpu else ("",):
             os.environ["XLA_FLAGS"] = flags
-            found = confine.settle(at_most, trial, scratch, accelerators.needs(platform))
+            found = confine.settle(at_most, trial, scratch, accelerators.needs(platform), hidden)
             if found is not None:
                 return found
     finally:
@@ -166,7 +167,7 @@ class ZygoteServer:
             if platform.is_cpu:
                 accelerators.leave_alone()
             warm_up(request["preload"])
-            self.confinement = settle(request["at_most"], platform, request["count"])
+            self.confinement = settle(request["at_most"], platform, request["count"], request["hidden"])
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # from now on the kernel reaps children
             gc.collect()
             gc.freeze()  # what is imported stays: no fork's collector walks it, nor copies its pages
