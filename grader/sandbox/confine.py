@@ -198,7 +198,9 @@ def _visible(accelerator: Platform, hidden: Iterable[str] = ()) -> tuple[str, ..
     paths |= {Path(name) for name in packages}
     paths |= {PACKAGE / name for name in OF_OURS}
     names = [str(path) for path in paths]
-    shown, within = [*_outermost(names)], tuple(f"{place}/" for place in hidden)
+    shown = [*_outermost(names)]
+    hidden = [place for place in hidden if place not in shown]  # a notebook may lie in /usr itself
+    within = tuple(f"{place}/" for place in hidden)
     for place in (HIDDEN, *hidden):
         shown = [part for path in shown for part in without(path, place)]
     shown += [path for path in names if f"{path}/".startswith(within)]
