@@ -603,7 +603,7 @@ after, state, _ = step(params, skipping.init(params), None, params, tx=skipping,
 print("apply_if_finite:", after, " rejected updates:", state.total_notfinite)
 
 # %% [markdown]
-# `optax.apply_if_finite` skips a bad batch and continues. It examines the gradients that it receives, but neither the loss nor its own updates. After more than `max_consecutive_errors` rejections in a row, it accepts such an update. Use it for rare bad batches, not for a run that has diverged.
+# `optax.apply_if_finite` skips a bad batch and continues. It examines the gradients that it receives, but neither the loss nor its own updates. After `max_consecutive_errors` rejections in a row, it applies the next update even if it is not finite. Use it for rare bad batches, not for a run that has diverged.
 
 # %% [markdown]
 # ## Deeper: optimizers from parts

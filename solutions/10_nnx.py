@@ -1788,8 +1788,8 @@ def probe_shapes():
 
 require(
     "TraceContext" not in str(error(probe_shapes)),
-    "A transformed function, such as one under `vmap`, changes the counters of an `rngs` from outside. Take the keys from "
-    "`rngs` before the call, and pass them in.",
+    "A transformed function, such as one under `vmap`, changes the counters of an `rngs` that was created outside it. Take "
+    "the keys from `rngs` before the call, and pass them in.",
 )
 found = ask(probe_shapes)
 compare(found, block_shapes(2, 3), label="the dict of shapes")
@@ -1828,7 +1828,10 @@ for depth, training in ((3, True), (5, False)):
         for said, order in (
             ("The blocks run in the wrong order, the last one first.", range(depth)[::-1]),
             ("Only the first block is used, once for every block.", [0] * depth),
-            ("The output depends only on the last block. Does each block get the output of the previous one?", [depth - 1]),
+            (
+                "The output depends only on the last block. Does each block get the output of the previous one?",
+                [depth - 1],
+            ),
         ):
             require(not np.allclose(y, by_hand(arrays, x, training, order)[0], rtol=1e-3, atol=1e-3), said)
         batch, _ = by_hand(arrays, x, True, range(depth))

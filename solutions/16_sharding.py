@@ -914,7 +914,9 @@ sent, gathered = sum(c.elements for c in made.collectives), made.elements("all-g
 require(
     gathered <= 16, f"The compiled mean gathers {gathered:,} elements. It communicates rows, but 16 sums are enough."
 )
-require(sent > 0, "The compiled mean has no collective. Its rows are not partitioned, so each device stores all of them.")
+require(
+    sent > 0, "The compiled mean has no collective. Its rows are not partitioned, so each device stores all of them."
+)
 require(sent <= 64, f"The compiled mean communicates {sent:,} elements, but 16 sums and a count are enough.")
 compare(made.run(rows, mask), x.astype(np.float64).mean(0).astype(np.float32), label="the mean of 201 rows")
 
