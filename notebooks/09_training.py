@@ -188,7 +188,7 @@ plots.show(f"The loss over 1,000 steps, from {losses[0]:.2f} at the start. {'; '
 show_fit({"before training": start, "after Adam": fitted})
 
 # %% [markdown]
-# Plain gradient descent is the slowest. In the right half, the stuck readings pull the fit up. A better optimizer does not correct that, because the loss counts these readings like all others. Another loss can.
+# Plain gradient descent is the slowest. In the right half, the stuck readings pull the fit up. A better optimizer does not correct that, because the loss weights all readings equally. A different loss can.
 
 # %% [markdown]
 # ## A weighted loss
@@ -352,7 +352,7 @@ plots.show("Median times of a step. " + "; ".join(f"{way}: {took:.3g} µs" for w
 
 # %% [markdown]
 # ## What goes wrong
-# Three mistakes discard the optimizer state. The first is `updates, _ = tx.update(...)`, which ignores the new state. The second is a new `tx.init` for each epoch. The third is a restart that loads parameters but no state. None raises an error. The second run below ignores the new state.
+# Three mistakes discard the optimizer state. The first is `updates, _ = tx.update(...)`, which ignores the new state. The second is a new `tx.init` for each epoch. The third is a restart that loads parameters but no state. None of them raises an error. The second run below ignores the new state.
 
 # %%
 params, forgetful = start, start
@@ -489,7 +489,7 @@ for title, unroll in {"a loop": 1, "unrolled": 8}.items():
 
 # %% [markdown]
 # ## Deeper: progress bars and logs
-# A progress bar is fast, but the loss that it displays must be computed first. So update the bar only once in many steps.
+# A progress bar itself is fast, but Python must wait for the loss that it displays. So update the bar only once in many steps.
 
 # %%
 import collections
@@ -539,7 +539,7 @@ print(f"logged at once: {at_each_step:.0f} µs a step, one step late: {one_late:
 
 # %% [markdown]
 # ## Deeper: stop before a NaN is stored
-# One broken reading makes the loss NaN, then its gradient, and after one update every parameter. Many training loops therefore stop at NaN. In `run_batches` below, the scan skips all steps after `done` becomes true. The argument `keep` is a function that returns the next carry.
+# One broken reading makes the loss NaN. Its gradient is then NaN too, and after one update so is every parameter. Many training loops therefore stop at NaN. In `run_batches` below, the scan skips all steps after `done` becomes true. The argument `keep` is a function that returns the next carry.
 
 
 # %%
@@ -603,7 +603,7 @@ after, state, _ = step(params, skipping.init(params), None, params, tx=skipping,
 print("apply_if_finite:", after, " rejected updates:", state.total_notfinite)
 
 # %% [markdown]
-# `optax.apply_if_finite` skips a bad batch and continues. It examines the gradients that it receives, but neither the loss nor its own updates. After too many rejections in a row, it accepts every update. Use it for rare bad batches, not for a run that has diverged.
+# `optax.apply_if_finite` skips a bad batch and continues. It examines the gradients that it receives, but neither the loss nor its own updates. After `max_consecutive_errors` rejections in a row, it applies the next update even if it is not finite. Use it for rare bad batches, not for a run that has diverged.
 
 # %% [markdown]
 # ## Deeper: optimizers from parts
@@ -725,7 +725,7 @@ print("loss", value, " compiled for", compiled_for)
 # |---|---|
 # | `jax.experimental.optimizers`, `jax.example_libraries.optimizers` | Optax |
 # | `flax.optim` | Optax; Flax's `TrainState` and `nnx.Optimizer` (10) hold its state |
-# | `optax.cross_entropy_loss` | never existed; use `optax.softmax_cross_entropy_with_integer_labels` |
+# | `optax.cross_entropy_loss`, which Optax never had | `optax.softmax_cross_entropy_with_integer_labels` |
 # | `optax.multi_transform` | `optax.partition` |
 # | `jaxopt.GradientDescent`, `jaxopt.LBFGS` | `optax.lbfgs` and others; Optimistix |
 # | `optimizer.zero_grad()`, `loss.backward()`, `optimizer.step()`, `scheduler.step()` (PyTorch) | the three lines of `step`; there is nothing to reset, and the counter is in the state |
@@ -745,3 +745,5 @@ print("loss", value, " compiled for", compiled_for)
 # | many small steps, fast | several in one call, with `scan` |
 # | progress | read values rarely, because each read waits for the device |
 # | the best parameters | a copy, because donation deletes the arrays |
+#
+# Continue with [the exercises](../exercises/09_training/09_training.ipynb).

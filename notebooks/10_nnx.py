@@ -123,7 +123,7 @@ print("keys drawn:", rngs.params.count[...])
 print("the next key is fold_in(key(0), 4):", rngs.params() == jax.random.fold_in(jax.random.key(0), 4))
 
 # %% [markdown]
-# Each layer took two keys, one for its kernel and one for its bias.
+# Each layer drew two keys, one for its kernel and one for its bias.
 #
 # ## A network
 # A model stores its layers in attributes. A list of layers goes into an `nnx.List`.
@@ -184,7 +184,7 @@ def learn(model, optimizer, x, y):
 #
 # - [x] The same number five times. | Right. The update changes a copy of the model, and the copy exists only while the program is traced.
 # - [ ] Losses that fall from call to call. | They fall without `jit`.
-# - [ ] None, because `jit` raises an error. | The update is ordinary Python code that runs during tracing, so there is no error.
+# - [ ] None, because `jit` raises an error. | The update writes into Variables that `jit` created for this trace, so there is no error.
 
 # %%
 optimizer = nnx.Optimizer(network, optax.adam(0.003), wrt=nnx.Param)
@@ -269,7 +269,7 @@ print(f"a step takes {1e3 * jax_ms:.0f} µs with jax.jit and {1e3 * nnx_ms:.0f} 
 # %% [markdown]
 # The losses equal those of `step`. The extra time is spent in Python, because `nnx.jit` traverses the objects in each call.
 #
-# Most of Flax's tutorials use `nnx.jit`, with which no update is lost. This course uses `jax.jit`, because the code then shows everything that a step changes, and a call takes less time.
+# Most Flax tutorials use `nnx.jit`, which loses no update. This course uses `jax.jit`, because the code then shows everything that a step changes, and a call takes less time.
 #
 # ## State that is not trained
 # Some state of a model changes but is not trained. Here, a model counts the examples it has seen. The counter is a Variable with its own type, a subclass of `nnx.Variable`.
@@ -312,7 +312,7 @@ print(f"loss {value:.3f} after {counted.seen[...]} examples")
 
 # %% [markdown]
 # ## Split and merge
-# `jax.grad` needs a loss that is a function of the parameters only. To write one, you take the model apart.
+# For `jax.grad`, the loss must be a function of the parameters only. To write such a loss, split the model.
 #
 # `nnx.split` separates a model into its structure and its state. The structure is a [`graphdef`](../docs/glossary.md#graphdef), the treedef of NNX. **Filters** divide the state. The filter `nnx.Param` selects the parameters, and `...` selects the rest. Each filter yields a `State`, a nested mapping from names to Variables. `nnx.state` also takes filters, but returns no graphdef. The filter `nnx.PathContains` selects Variables by a name in their path.
 
@@ -422,7 +422,7 @@ for name, one in {"training": model, "evaluation": evaluating}.items():
 print_error(lambda: nnx.view(network, deterministic=True))
 
 # %% [markdown]
-# The `full_step` of the core trains this model correctly, because it returns all state that changed. What happens when a step forgets that state?
+# The `full_step` of the core trains this model correctly, because it returns all state that changed. What happens when a step discards that state?
 
 
 # %%
@@ -552,9 +552,9 @@ print("Params of the head:", list(nnx.state(tuned.head, nnx.Param)))
 
 # %% [markdown]
 # ## Deeper: LoRA
-# Low-rank adaptation (LoRA) fine-tunes a model with few new parameters. The layer itself, which computes $xW$, is frozen: it is not trained. An adapter adds $xAB$ to its output. The number of columns of $A$, which is the number of rows of $B$, is the rank. $B$ starts at 0, so at first nothing changes.
+# Low-rank adaptation (LoRA) fine-tunes a model with few new parameters. The layer itself computes $xW$ and is not trained. An adapter adds $xAB$ to its output. The number of columns of $A$, which is the number of rows of $B$, is the rank. $B$ starts at 0, so at first nothing changes.
 #
-# `nnx.LoRA` is such an adapter, and it contains the layer that it adapts. It replaces this layer in the model. We now train our network on a galaxy whose arms wind the other way, by adapting its two hidden layers. The first three arguments of `nnx.LoRA` are the number of inputs, the rank and the number of outputs.
+# `nnx.LoRA` is such an adapter. It contains the layer that it adapts, and replaces this layer in the model. We now train our network on a galaxy whose arms wind the other way, by adapting its two hidden layers. The first three arguments of `nnx.LoRA` are the number of inputs, the rank and the number of outputs.
 
 # %%
 mirror = np.float32([1, -1])
@@ -656,7 +656,7 @@ print(f"a step takes {1e3 * graph_ms:.0f} µs in graph mode and {1e3 * tree_ms:.
 # The Flax team [proposes](https://flax.readthedocs.io/en/latest/flip/5310-tree-mode-nnx.html) to make tree mode the default. In tree mode, `nnx.grad` differentiates with respect to all state, as `jax.grad` does. You then split off the parameters as in `full_step`. Code that uses `jax.jit` works in both modes.
 #
 # ## Deeper: the outputs of layers
-# When a network does not learn, look at the outputs of its layers. `nnx.capture` runs a model and returns the output of each layer (`method_outputs`) as a second result. It works under `jit`. Here we break one layer on purpose. Can we find it?
+# When a network does not learn, look at the outputs of its layers. `nnx.capture` wraps a model so that a call also returns recorded values as a second result. With `method_outputs`, these include the output of each layer. It works under `jit`. Here we break one layer on purpose. Can we find it?
 
 # %%
 broken = nnx.clone(trained)  # a clone has its own Variables
@@ -691,7 +691,7 @@ plots.show(
 # %% [markdown]
 # In the broken network every output of `hidden[0]` is negative. The relu turns all of them into 0, so the later layers get the same input for every star.
 #
-# A model can also record a value under a name of your choice, with `self.sow(nnx.Intermediate, "name", value)`. Each entry is a tuple, because a layer may be called several times. `nnx.capture` calls the model, so put a model with Dropout or BatchNorm into evaluation mode first.
+# A model can also record a value under a name of your choice, with `self.sow(nnx.Intermediate, "name", value)`. Each entry is a tuple, because a layer may be called several times. A captured call is an ordinary call, so put a model with Dropout or BatchNorm into evaluation mode first.
 
 
 # %%
@@ -762,7 +762,7 @@ print("shape of the key after the call:", dropout.rngs.key.shape)
 
 # %% [markdown]
 # ## Deeper: four libraries
-# You will find code that uses Haiku, Linen, Equinox and NNX. In all four, the program that is compiled is a pure function of a pytree. They differ in where the arrays are kept. In **Linen**, the older interface of Flax, a module holds no arrays. `init` returns them, `apply` takes them, and layers without a name are numbered by class. This block contains BatchNorm and Dropout, two layers with state that is not trained.
+# You will find code that uses Haiku, Linen, Equinox and NNX. In all four, the program that is compiled is a pure function of a pytree. They differ in where the arrays are kept. In **Linen**, the older interface of Flax, a module holds no arrays. `init` returns them, and `apply` takes them. Layers without a name get numbered names, such as `Dense_0`. This block contains BatchNorm and Dropout, two layers with state that is not trained.
 
 
 # %%

@@ -67,7 +67,7 @@ def encode(params, x):
 
 
 # %% [markdown]
-# `jax.named_scope` names the operations that are traced inside its block. We need the names later. The function that computes the distances is an argument, so that we can replace it later.
+# `jax.named_scope` names the operations that are traced inside its block. We use these names below. The function that computes the distances is an argument, so that we can replace it.
 
 
 # %%
@@ -214,11 +214,11 @@ tensorboard = show_trace(logs, "first")
 #
 # ![XProf in a browser tab. On the left are three menus. Sessions shows the recording, Tools shows Trace Viewer, and Hosts shows the computer. On the right is a timeline with a row of coloured bars for each thread. The row python contains train 0, train 1 and train 2 next to each other, and a long bar read loss below each of them. One read loss is selected, and the panel at the bottom shows its start and its duration.](../images/xprof.png)
 #
-# On the left, choose the recording under *Sessions*, the page *Trace Viewer* under *Tools*, and the computer under *Hosts*. If these menus cover the timeline, a click beside them closes them.
+# On the left, choose the recording under *Sessions*, the page *Trace Viewer* under *Tools*, and the computer under *Hosts*. If these menus cover the timeline, click outside them to close them.
 #
 # Our annotations are in the row `python`. On a CPU, the rows that begin with `tf_XLA` are the threads of the device. Zoom with `w` and `s`, and move with `a` and `d`. A click on a bar shows its duration.
 #
-# A later cell stops TensorBoard. If you ran all cells, run the cell above again.
+# A later cell stops TensorBoard. If you ran all cells, run the `show_trace` cell again.
 #
 # ## Read the trace as data
 # The viewer shows single events. To add up their times, read the `.trace.json.gz` file. Each of its events has a name, a start time `ts` and a duration `dur` in microseconds. An event of a compiled program also has the operation's name, `hlo_op`.
@@ -315,7 +315,7 @@ for name, ms in list(by_operation.items())[:4]:
     print(f"{ms / 3:8.1f} ms  {name:28s} {origin.get(name)}")
 
 # %% [markdown]
-# An `op_name` lists the compiled function, the scopes and the primitive. The forward pass of a gradient is marked `jvp(...)`, and the [backward pass](../docs/glossary.md#backward-pass) is marked `transpose(jvp(...))`. We can now add up the times of each scope.
+# An `op_name` lists the compiled function, the scopes and the primitive. In a gradient, the forward pass is marked `jvp(...)`, and the [backward pass](../docs/glossary.md#backward-pass) is marked `transpose(jvp(...))`. We can now add up the times of each scope.
 
 # %%
 scopes, kinds = ("encoder", "distances", "pairs", "optimizer"), ("backward pass", "all other operations")
@@ -523,7 +523,7 @@ print(f"{iterations} iterations meanwhile; {sum(served.values()):.0f} ms of oper
 
 # %% [markdown]
 # ## Deeper: memory or arithmetic?
-# A device can compute a certain number of operations per second, and its memory can move a certain number of bytes per second. Which of the two limits a program depends on its **arithmetic intensity**. This is the number of floating-point operations per byte that has to be moved. The next cell multiplies a matrix by 1, 4 and up to 1,024 columns.
+# A device can compute a certain number of operations per second, and its memory can move a certain number of bytes per second. The **arithmetic intensity** of a program decides which of the two limits it. This is the number of floating-point operations per byte that has to be moved. The next cell multiplies a matrix by 1, 4 and up to 1,024 columns.
 
 # %%
 matrix, columns = jnp.ones((2048, 2048)), np.array([1, 4, 16, 64, 256, 1024])
@@ -608,7 +608,7 @@ print_error(lambda: ready(params, images[:7]), length=400)
 #
 # ![From a Python function to a run in four steps. Tracing gives a jaxpr. Lowering gives StableHLO. Compiling gives an executable, with op_name in its text, cost_analysis and memory_analysis. Only the call needs data, and only the trace of a run shows times. Below, where an executable is stored. jax.jit stores it in this process and compiles again for a new shape. Your own compiled object rejects other shapes. The persistent cache is a folder for later processes.](../images/profiling_stages.svg)
 #
-# Three more rules apply to executables. `lower` first calls `trace`, which you can also call directly. `trace` returns an object with the jaxpr and the shapes of the result.
+# `lower` first calls `trace`, which you can also call directly. `trace` returns an object with the jaxpr and the shapes of the result.
 
 # %%
 power = jax.jit(lambda x, n: x**n, static_argnames="n")
@@ -619,7 +619,7 @@ cube = traced.lower().compile()
 print(cube(jnp.arange(3.0)))
 
 # %% [markdown]
-# A static argument needs its value when the function is traced. The value becomes part of the program, so the executable does not take this argument. Executables also reject arguments of other dtypes, and JAX cannot transform them.
+# A static argument needs its value when the function is traced. The value becomes part of the program, so the executable does not take this argument. Executables also reject arguments of other dtypes, and `vmap` or `grad` cannot transform an executable.
 
 # %%
 print_error(lambda: cube(jnp.arange(3.0), n=3), length=190)
@@ -666,7 +666,7 @@ for process in ("first", "second"):
 
 # %% [markdown]
 # ## Deeper: what is stored on the device?
-# An array stays on the device as long as a Python object refers to it. `jax.live_arrays()` lists all arrays. The function below should return losses. But `step` returns a tuple, so its list also contains the parameters and the optimizer state of each iteration.
+# An array stays on the device as long as a Python object refers to it. `jax.live_arrays()` lists all these arrays. The function below should return losses. But `step` returns a tuple, so the list also contains the parameters and the optimizer state of each iteration.
 
 
 # %%
@@ -686,7 +686,7 @@ print(f"{before:.1f} MB before, {stored_mb():.1f} MB after ten iterations")
 print("the profile names the function:", b"losses_with_leak" in gzip.decompress((logs / "after.prof").read_bytes()))
 
 # %% [markdown]
-# A **device memory profile** lists the arrays together with the Python functions that created them. The program [`pprof`](https://github.com/google/pprof) displays it, and Go contains it as `go tool pprof`. The command `pprof -top -diff_base before.prof after.prof` shows which functions created the additional arrays, so it helps you find a leak.
+# A **device memory profile** lists the arrays together with the Python functions that created them. The program [`pprof`](https://github.com/google/pprof), which Go includes as `go tool pprof`, displays it. The command `pprof -top -diff_base before.prof after.prof` shows which functions created the additional arrays, so it helps you find a leak.
 #
 # The profile shows the memory at one moment and treats a compiled function as a whole. For the temporary memory of a compiled program, use `memory_analysis` or the page *Memory Viewer* of XProf. On accelerators, `device.memory_stats()` reports the peak memory in use. Lesson 15 covers memory in training.
 

@@ -137,7 +137,7 @@ print_error(lambda: on_three + sharded)
 # A common cause is a batch that is stored on one device while the parameters are sharded.
 #
 # ## Shardings that do not fit
-# A sharding must fit the shape of the array. The spec has at most as many entries as the array has axes. The number of shards along an axis divides its size. The spec names each mesh axis at most once. Each call below violates one of these rules.
+# A sharding must fit the shape of the array. The spec cannot have more entries than the array has axes. The number of shards along an axis must divide its size. The spec may name each mesh axis only once. Each call below violates one of these rules.
 
 # %%
 print_error(lambda: jax.device_put(x, NamedSharding(mesh, P("a", None, "b"))), length=400)
@@ -307,7 +307,7 @@ print(f"{len(batch)} values, padded to {len(padded)}; mean {mean}, without paddi
 
 # %% [markdown]
 # ## Deeper: plan shardings without arrays
-# `shard_shape` computes the shape of a shard without an array, so you can compare shardings for an array of any size. This float32 array has 4,096 GiB.
+# `shard_shape` computes the shape of a shard without an array, so you can compare shardings for an array of any size. This float32 array takes 4,096 GiB.
 
 # %%
 for spec in specs:
@@ -419,7 +419,7 @@ print(re.sub(r", (metadata|use_global|channel_id|to_apply)[^\n]*", "", compiled[
 
 # %% [markdown]
 # ## Deeper: how much faster?
-# We time a matrix product on one device and with its rows sharded over eight devices. For comparison, we also time an eighth of the rows on one device.
+# We time a matrix product on one device, and then with the rows of its first argument sharded over eight devices. For comparison, we also time an eighth of the rows on one device.
 
 # %% [markdown] predict="sharding-speed"
 # How fast are eight *simulated* devices, compared with one device?
@@ -465,7 +465,7 @@ for name, pair in (("one device", (square, square)), ("eight devices", (row_shar
 
 # %% [markdown]
 # ## Deeper: from PositionalSharding
-# Older code may use a `PositionalSharding`, a class that JAX has removed. It was an array of devices without axis names, which was reshaped until its axes matched those of the data. `replicate` merged one of its axes into a single entry, whose devices all stored the same shard. The titles below are old expressions for `s = PositionalSharding(devices).reshape(4, 2)`. Below each picture is the spec that replaces the expression, on a mesh with the axes `a` of 4 and `b` of 2.
+# Older code may use a `PositionalSharding`, a class that JAX has removed. It was an array of devices without axis names, and code reshaped it until its axes matched those of the data. `replicate` merged one of its axes into a single entry, and all devices of this entry stored the same shard. The titles below are old expressions for `s = PositionalSharding(devices).reshape(4, 2)`. Below each picture is the spec that replaces the expression, on a mesh with the axes `a` of 4 and `b` of 2.
 
 # %%
 replacements = {
@@ -482,7 +482,7 @@ plots.show_shardings(
 )
 
 # %% [markdown]
-# `replicate(0)` creates copies along **a**, the axis that it merges. So the equivalent spec does not contain `a`. `replicate` takes the axis that has copies, while a spec lists the axes that have none.
+# `replicate(0)` creates copies along **a**, the axis that it merges. So the equivalent spec does not contain `a`. `replicate` takes the axis along which there are copies, while a spec names the axes along which there are none.
 
 # %% [markdown]
 # ## Deeper: older code
@@ -502,7 +502,7 @@ plots.show_shardings(
 #
 # | you want | you write |
 # |---|---|
-# | names for devices | `jax.make_mesh((4, 2), ("a", "b"), axis_types=...)` |
+# | devices in a grid with named axes | `jax.make_mesh((4, 2), ("a", "b"), axis_types=...)` |
 # | a sharded array | `jax.device_put(x, NamedSharding(mesh, P("a", "b")))` |
 # | a bare `P` | `with jax.set_mesh(mesh): jax.device_put(x, P("a", "b"))` |
 # | copies along `b` | a spec that does not name `b` |

@@ -2,7 +2,7 @@
 # # 09 · Exercises: training
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# In the tasks, a **tree** is a pytree (06), which consists of nested dicts, lists or tuples with arrays inside. Parameters and optimizer states are trees.
+# In the tasks, a **tree** is a pytree (06) of nested dicts, lists or tuples that contain arrays. Parameters and optimizer states are trees.
 
 # %% setup
 import warnings
@@ -1357,7 +1357,7 @@ def accumulate(loss, params, xs, ys, size):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Nothing. One compiled function scans over a part of the batches. A Python loop around it selects the parts, calls the function and calls `report`, which cannot be inside.
+# Nothing has to be changed. One compiled function scans over a part of the batches. A Python loop around it selects the parts, calls the function and calls `report`, which cannot be inside.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>

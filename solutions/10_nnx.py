@@ -298,7 +298,7 @@ for sizes in ((3, 2), (3, 5, 2), (3, 4, 6, 5, 3)):
     compare(got, wanted, rtol=1e-3, atol=1e-3, label=f"the output of {depth} layer{'s' * (depth > 1)}")
 
 # %% hidden="nnx-mlp" name="keys" points=1
-"""Every layer starts with its own kernel, and another seed gives other kernels."""
+"""Every layer starts with its own kernel, and another seed gives different kernels."""
 
 
 def probe_kernels(seed):
@@ -323,7 +323,7 @@ require(
 # `nnx.List` is a module, so its layers have paths. They are in the state, in the gradient and in what you save. A plain list, such as `[2, 64]`, is static and may not contain arrays or modules. Each `nnx.Linear` draws new keys from the one `rngs`, so all kernels differ. **Next:** how would you store layers by name?
 
 
-# %% wrong="nnx-mlp" because="Keeps the layers in a plain list. NNX treats a plain list as static, so no arrays may be in it. `nnx.List` may contain them."
+# %% wrong="nnx-mlp" because="Keeps the layers in a plain list. NNX treats a plain list as static, so it must not contain arrays. An `nnx.List` may contain them."
 class MLP(nnx.Module):
     def __init__(self, sizes, *, rngs):
         self.layers = [nnx.Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)]
@@ -460,7 +460,7 @@ class MLP(nnx.Module):
 # ## What comes out of each stage?
 # *Needs: Deeper: the outputs of layers.*
 #
-# **Goal.** Look inside a model. What does each of its stages return for these inputs?
+# **Goal.** Look inside a model. Which output does each of its stages record for these inputs?
 #
 # **Signature.** `capture_activations(model, x)`: `model` is a `Tower` from the setup, or any module with stages at any depth and under any name, but without statistics or Dropout. Each stage records its output under the name `out`. Ignore records with other names. `x` is `(n, width)`, float32. Returns `(y, activations)`: the output of the model, `(n,)`, and a dict from the path of each stage to its `out`, `(n, width)`. If a stage is called several times, its last call counts.
 #
@@ -581,7 +581,7 @@ got = program(probe_other, arrays, x).run(arrays, x)
 compare(got, wanted, rtol=1e-3, atol=1e-3, label="(y, activations) of a model that is not a tower")
 
 # %% hidden="nnx-capture" name="untouched" points=1
-"""The model does not change. It has no new paths and no other values."""
+"""The model does not change. Its paths and values are the same as before."""
 
 
 def probe_after(arrays, x):
@@ -608,7 +608,7 @@ compare(np.asarray(captured), out, rtol=1e-3, atol=1e-3, label="the record of st
 # `nnx.capture` returns the records as a result, also under `jit`. Without it, `sow` writes into the model, which grows with every call. **Next:** a unit is dead if its relu outputs 0 for every input. How would you count dead units with this dict?
 
 
-# %% wrong="nnx-capture" because="Calls the model and reads the records in it. They stay there, so in a second call the first entry still belongs to the first call."
+# %% wrong="nnx-capture" because="Calls the model and reads the records in it. They stay there, so after a second call the first entry still belongs to the first call."
 def capture_activations(model, x):
     y = model(x)
     found = nnx.to_flat_state(nnx.state(model, nnx.Intermediate))
@@ -1792,8 +1792,8 @@ def probe_shapes():
 
 require(
     "TraceContext" not in str(error(probe_shapes)),
-    "A transformed function, such as one under `vmap`, changes the counters of an `rngs` from outside. Take the keys from "
-    "`rngs` before the call, and pass them in.",
+    "A transformed function, such as one under `vmap`, changes the counters of an `rngs` that was created outside it. Take "
+    "the keys from `rngs` before the call, and pass them in.",
 )
 found = ask(probe_shapes)
 compare(found, block_shapes(2, 3), label="the dict of shapes")
@@ -1832,7 +1832,10 @@ for depth, training in ((3, True), (5, False)):
         for said, order in (
             ("The blocks run in the wrong order, the last one first.", range(depth)[::-1]),
             ("Only the first block is used, once for every block.", [0] * depth),
-            ("Only the last block counts. Does each block get the output of the one before?", [depth - 1]),
+            (
+                "The output depends only on the last block. Does each block get the output of the previous one?",
+                [depth - 1],
+            ),
         ):
             require(not np.allclose(y, by_hand(arrays, x, training, order)[0], rtol=1e-3, atol=1e-3), said)
         batch, _ = by_hand(arrays, x, True, range(depth))
@@ -1849,7 +1852,7 @@ for depth, training in ((3, True), (5, False)):
     compare(after, moved, rtol=1e-3, atol=1e-3, label=f"the arrays after a call {mode}")
 
 # %% hidden="nnx-scanned" name="beginning" points=1
-"""Each block starts with its own kernel, another seed gives other kernels, and there are gradients."""
+"""Each block starts with its own kernel, another seed gives different kernels, and there are gradients."""
 
 
 def probe_kernels(seed):
@@ -1893,7 +1896,7 @@ for depth in (4, 12):
     arrays = {name: np.zeros(shape, np.float32) for name, shape in block_shapes(4, depth).items()}
     arrays["blocks/linear/kernel"] += 1
     names = ask(lambda depth: list(arrays_of(Deep(4, depth, rngs=nnx.Rngs(0)))), depth)
-    require(set(names) >= set(arrays), "The model has other arrays than one `Block` in `blocks`.")
+    require(set(names) >= set(arrays), "The arrays in `blocks` are not those of one `Block`.")
     made[depth] = program(probe_still, depth, arrays, x)
     compare(made[depth].run(depth, arrays, x)[0], x, label=f"the output of {depth} blocks that add nothing")
 require(

@@ -342,7 +342,7 @@ require(
 )
 require(
     not traced,
-    "The function was traced while the profiler was recording, so the trace contains the compilation. Compile before.",
+    "The function was traced while the profiler was recording, so the trace contains the compilation. Compile it earlier.",
 )
 
 # %% [markdown] why="profiling-capture"
@@ -552,15 +552,15 @@ require(not isinstance(right, str), "An `x` with a length from `lengths` was rej
 compare(right, np.full((lengths[1], 4), 2, np.float32), label="the answer for a length from `lengths`")
 for kind in replies[:2]:
     require(isinstance(kind, str), "A length that is not in `lengths` was answered. Did you compile for it, or pad it?")
-    require(kind == "ValueError", "A length that is not in `lengths` raised another error than ValueError.")
+    require(kind == "ValueError", "A length that is not in `lengths` raised an error other than ValueError.")
 for dtype, kind in zip(dtypes, replies[2:], strict=True):
     if not isinstance(kind, str):
         require(
             kind.dtype == np.float32,
-            f"An `x` of {dtype} was answered in another dtype than float32, so a program was compiled for it.",
+            f"An `x` of {dtype} was answered in a dtype other than float32, so a program was compiled for it.",
         )
         require(False, f"An `x` of {dtype} was answered as if it were float32. It was converted.")
-    require(kind == "TypeError", f"An `x` of {dtype} raised another error than TypeError.")
+    require(kind == "TypeError", f"An `x` of {dtype} raised an error other than TypeError.")
 
 # %% hidden="profiling-ahead" name="traces" points=1 observed=true
 """`f` is traced once for each length in advance, and never while serving."""

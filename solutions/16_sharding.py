@@ -586,7 +586,7 @@ for label, (sizes, steps) in LAYOUTS.items():
     moved = sum(found[device] != wanted[device] for device in wanted)
     require(
         moved == 0,
-        f"With {label}, {moved} of {len(wanted)} devices store another part than under the PositionalSharding.",
+        f"With {label}, {moved} of {len(wanted)} devices store a different part than under the PositionalSharding.",
     )
 
 # %% [markdown] why="sharding-from-positional"
@@ -884,7 +884,7 @@ shapes = jax.ShapeDtypeStruct((24, 5), np.float32, sharding=split), jax.ShapeDty
 raised = error(lambda rows, mask: jax.jit(masked_mean)(rows, mask), np.ones((8, 5), np.float32), np.arange(8) < 3)
 require(
     raised != "NonConcreteBooleanIndexError",
-    "Under `jit`, `masked_mean` raised NonConcreteBooleanIndexError: the number of rows that a boolean index selects depends "
+    "Under `jit`, `masked_mean` raised NonConcreteBooleanIndexError. The number of rows that a boolean index selects depends "
     "on values. Keep all rows, and add 0 for each padded row.",
 )
 made = program(masked_mean, *shapes)
@@ -900,7 +900,7 @@ wanted = rows[real].astype(np.float64).mean(0).astype(np.float32)
 compare(made.run(rows, real), wanted, label="the mean of real rows with NaN and infinity in one of them")
 
 # %% hidden="sharding-pad-to-divide" name="program" points=1
-"""Only sums are communicated: each device adds its own rows."""
+"""Only sums are communicated, because each device adds its own rows first."""
 mesh = devices.mesh((8,), ("data",))
 x = inputs.rng().normal(size=(201, 16)).astype(np.float32)
 rows, mask = ask(pad_to_divide, mesh, x)
@@ -912,9 +912,11 @@ require(
 )
 sent, gathered = sum(c.elements for c in made.collectives), made.elements("all-gather") + made.elements("all-to-all")
 require(
-    gathered <= 16, f"The compiled mean gathers {gathered:,} elements: it communicates rows, where 16 sums are enough."
+    gathered <= 16, f"The compiled mean gathers {gathered:,} elements. It communicates rows, but 16 sums are enough."
 )
-require(sent > 0, "The compiled mean has no collective, so each device stores all rows: they are not partitioned.")
+require(
+    sent > 0, "The compiled mean has no collective. Its rows are not partitioned, so each device stores all of them."
+)
 require(sent <= 64, f"The compiled mean communicates {sent:,} elements, but 16 sums and a count are enough.")
 compare(made.run(rows, mask), x.astype(np.float64).mean(0).astype(np.float32), label="the mean of 201 rows")
 
@@ -922,7 +924,7 @@ compare(made.run(rows, mask), x.astype(np.float64).mean(0).astype(np.float32), l
 # The padding makes the array divisible, and the mask keeps the padding out of the mean. Each device adds its own rows, so an array `(m, d)` needs only d sums and one count to be communicated. If `jit` returned the rows without padding, every device would store all of them, without a warning. **Next:** A loss is a mean too. On which rows must its gradient not depend, and does `jnp.where` ensure this?
 
 
-# %% wrong="sharding-pad-to-divide" because="Requests the sharding under jit without padding: a result that does not divide is replicated without a warning, so each device stores all rows."
+# %% wrong="sharding-pad-to-divide" because="Requests the sharding under jit without padding. A result that does not divide is replicated without a warning, so each device stores all rows."
 def pad_to_divide(mesh, x):
     place = lambda a: jax.lax.with_sharding_constraint(a, NamedSharding(mesh, P("data")))
     with jax.set_mesh(mesh):
@@ -1063,7 +1065,7 @@ def masked_mean(rows, mask):
     return jnp.nanmean(jnp.where(mask[:, None], rows, jnp.nan), axis=0)
 
 
-# %% wrong="sharding-pad-to-divide" because="Adds the rows one by one in a scan over the sharded axis: right mean, but every row is communicated."
+# %% wrong="sharding-pad-to-divide" because="Adds the rows one by one in a scan over the sharded axis. The mean is right, but every row is communicated."
 def pad_to_divide(mesh, x):
     n = len(x)
     rows = np.pad(x, ((0, -n % mesh.size), (0, 0)))
@@ -1240,7 +1242,7 @@ for in_axis, summed, out_axis in ((0, 1, 1), (2, 0, 1), (1, 1, 0), (2, 1, None),
     compare(made.run(mesh, x, summed, out_axis), right, label="the result of the compiled program")
 
 # %% [markdown] why="sharding-predict-collectives"
-# Three questions decide. Is the array partitioned at all? Is the partitioned axis summed? Is the requested axis already partitioned? All sizes are those of the result, because each device adds its own numbers first. **Next:** An all-reduce of n numbers communicates about as much as a reduce-scatter and an all-gather of n numbers together. Why, and what does this tell you about results that may stay sharded?
+# Three questions determine the answer. Is the array partitioned at all? Is the partitioned axis summed? Is the requested axis already partitioned? All sizes are those of the result, because each device adds its own numbers first. **Next:** An all-reduce of n numbers communicates about as much as a reduce-scatter and an all-gather of n numbers together. Why, and what does this tell you about results that may stay sharded?
 
 
 # %% wrong="sharding-predict-collectives" because="Counts the elements of the argument, but each device adds its own numbers before it communicates."
@@ -1390,7 +1392,7 @@ def predict_collectives(shape, in_axis, summed, out_axis):
 #
 # **Signature.** `sharded_init(mesh, init, rules, key)`. The mesh has any axes. `init(key)` returns a tree of arrays in dicts and lists, and `rules` is a list of pairs `(ending, spec)`. The result is the tree `init(key)`, with every leaf sharded by its rule:
 #
-# - A leaf uses the **first** rule whose ending its path ends with, compared as text. The path of `u` in `wind` is `"wind/u"`, that of the first item of a list `soil` is `"soil/0"`, and `"y"` matches `"humidity"`. A leaf without a matching rule is replicated, `P()`.
+# - A leaf uses the **first** rule whose `ending` is the end of the leaf's path, compared as text. The path of `u` in `wind` is `"wind/u"`, that of the first item of a list `soil` is `"soil/0"`, and `"y"` matches `"humidity"`. A leaf without a matching rule is replicated, `P()`.
 # - An entry of a spec is a name, a tuple of names or `None`. If the number of shards (for a tuple, the product of its sizes) does not divide the axis, the entry is treated as `None`, for this axis only. Entries beyond the leaf's axes are ignored.
 #
 # **Example.** The mesh has `"lat"` of 4 and `"lon"` of 2, and the rules are `[("wind/u", P("lat", "lon")), ("u", P("lat")), ("y", P(("lat", "lon"))), ("sea", P("lat", "lon"))]`. Of `wind/u` `(16, 8, 3)`, each device stores `(4, 4, 3)`, and of `humidity` `(16, 8)` it stores `(2, 8)`. `sea` has shape `(6, 8)`, and four does not divide 6, so each device stores `(6, 4)`. `clock` `()` is on all devices.
@@ -1527,7 +1529,7 @@ mesh = devices.mesh((4, 2), (A, B))
 named, paired = ask(probe_list, mesh, inputs.key(), [ROWS, P((A, B))])
 require(
     named != "AttributeError",
-    "With a list in the tree, your answer raises AttributeError: the entries of a path have different types with different "
+    "With a list in the tree, your answer raises AttributeError. The entries of a path have different types with different "
     "attributes. `keystr` supports all of them.",
 )
 require(
@@ -1588,7 +1590,7 @@ else:
     state, left = made.run(mesh, key), made.output_bytes
 require(
     left <= share + 16 * 16,
-    f"The compiled program returns {left:,} bytes on each device, but the shards have {share:,}: some leaf is not sharded. "
+    f"The compiled program returns {left:,} bytes on each device, but the shards have {share:,}, so some leaf is not sharded. "
     "Give the shardings of the results to the program that creates them.",
 )
 compare(state, jax.device_get(atmosphere(key, 64)), label="the state")
@@ -1623,7 +1625,7 @@ require(
 require(
     16 not in rows,
     "`init` creates a leaf whole on a device, and it is sharded afterwards. Give the sharding to the program that creates "
-    "the leaf: to the `jit` of `init`, or inside it.",
+    "the leaf: to the `jit` of `init`, or to the leaf inside `init`.",
 )
 
 # %% [markdown] why="sharding-init"
