@@ -72,6 +72,16 @@ def test_the_only_one_with_the_same_record_is_named_with_what_points_to_it() -> 
     assert clue == 'It would explain why "Right for any weights" fails (see line 3 of the answer).'
 
 
+def test_a_line_that_right_answers_have_too_is_not_shown() -> None:
+    """The second `2 *` is the mistake, and the first one is counted as the second, since later lines are read first."""
+    right = "def total(x, w):\n    s = 2 * w\n    return x + s\n"
+    wrong = "def total(x, w):\n    s = 2 * w\n    return 2 * x + s\n"
+    known = replace(EXERCISE, reference=right, right=(), wrong=(Variant(wrong, "Doubles x.", 1),))
+    because, clue = named(wrong, failed(None, VALUES), {wrong: failed(None, VALUES)}, known)
+    assert because == "Doubles x."
+    assert clue == 'It would explain why "Right for any weights" fails.'
+
+
 @pytest.mark.parametrize("source", ["", "def total(x, w:\n", f"{'x' * MAX_CHARACTERS} = 1\n"])
 def test_a_record_counts_where_no_tree_can_be_read(source: str) -> None:
     because, clue = named(source, failed(None, SENTENCE), {MEAN: failed(None, SENTENCE)})

@@ -42,7 +42,9 @@ class Resemblance:
         read = lambda text: features(text, exercise.stub)
         right = [read(text) for text in (exercise.reference, *(answer.source for answer in exercise.right))]
         known, common = set().union(*right), set(right[0]).intersection(*right)
-        self.found = read(source)
+        self.found, self.lines = read(source), source.splitlines()
+        usual = (exercise.stub, exercise.reference, *(answer.source for answer in exercise.right))
+        self.usual_lines = {line.strip() for text in usual for line in text.splitlines()}
         self.missing = [common - read(wrong.source).keys() for wrong in exercise.wrong]
         self.added = [read(wrong.source).keys() - known for wrong in exercise.wrong]
         often = Counter(change for changes in (*self.missing, *self.added) for change in changes)
@@ -77,11 +79,17 @@ class Resemblance:
         return score == 0 or (contains and score < min(HARDLY, max(self.scores)))
 
     def line(self, index: int) -> int:
-        """The line of the answer with the heaviest of the features that it adds as a wrong answer does; 0 for none."""
+        """The line of the answer with most of what it adds as a wrong answer does; 0 where no line has half of it.
+
+        A line that the stub or a right answer has too is not shown: it is no mistake by itself.
+        """
         weights: Counter[int] = Counter()
         for feature in sorted(self.own[1] & self.added[index]):
             weights[self.found[feature]] += self.weights[feature]  # type: ignore[assignment]
-        return weights.most_common(1)[0][0] if weights else 0
+        for line, weight in weights.most_common(1):
+            if 2 * weight >= weights.total() and self.lines[line - 1].strip() not in self.usual_lines:
+                return line
+        return 0
 
 
 @lru_cache(maxsize=512)
