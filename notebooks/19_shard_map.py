@@ -74,7 +74,7 @@ plots.show_shardings({"a": a, "b": b, "a @ b": c}, "The two matrices and their p
 print_collectives(jax.jit(blocked).lower(a, b).compile())  # the elements on one device
 
 # %% [markdown]
-# The name `"y"` selects the devices that take part. Devices 0 and 1 have the same position along `x`, so they form a group, and so do the other pairs.
+# The name `"y"` selects the devices that take part. Devices 0 and 1 have the same position along `x`, so they form a group.
 #
 # ## Specs split arguments and assemble results
 # `in_specs` and `out_specs` contain a `P` for each argument and each result, or for a tree of them. A shard has **as many axes as the whole array**, whereas `vmap` removes the mapped axis. From now on, we use eight devices in a row. Outside of `jit`, a `print` shows the values of all devices.
@@ -558,7 +558,7 @@ print("a varying value under out_specs=P():", jax.jit(silent)(x))
 # %%
 def unreduced_gradient(w, batch):
     reduced = jax.lax.pcast(w, "d", to="reduced")
-    gradient = jax.grad(loss)(reduced, batch) / 8
+    gradient = jax.grad(lambda w: loss(w, batch) / 8)(reduced)
     print("types:", jax.typeof(reduced), jax.typeof(gradient))
     return jax.lax.psum(gradient, "d")
 
