@@ -914,6 +914,10 @@ require(
 # The gradient of a value that does not vary is reduced at once, in every iteration. The cast moves this reduction to the place where you write it. In lesson 18, the same result needed an additional axis of size eight, because code for whole arrays has no other way to express values that differ between devices. **Next:** With FSDP, the parameters are shards. Where do you gather them, and which collective replaces the `psum`?
 
 
+# %% equivalent="shardmap-gradient-inside" because="Both numbers of the quotient are then divided by the number of devices."
+# swapped function, psum -> pmean: total, count = jax.lax.psum((total, weights.sum()), axis)
+
+
 # %% wrong="shardmap-gradient-inside" because="Takes the gradient of parameters that do not vary, so JAX inserts a `psum` in every iteration of the loop."
 def gradient_inside(loss_sum, params, xs, ys, weights, axis):
     def add(total, micro_batch):
@@ -1153,8 +1157,8 @@ compare(result, (new, loss), label="new parameters and loss")
 # %% hidden="shardmap-from-pmap" name="step" points=2
 """The same results as the older step on other meshes, and each gradient is reduced once."""
 rng = inputs.rng()
-for size in (8, 3):
-    width, hidden, each = (int(rng.integers(2, 6)) for _ in range(3))
+for size, least in ((8, 2), (3, 4)):
+    width, hidden, each = (int(rng.integers(least, least + 2)) for _ in range(3))
     params, mesh = network(rng, width, hidden), grid(size, names=("i",))
     x = rng.normal(size=(size * each, width)).astype(np.float32)
     y = rng.normal(size=size * each).astype(np.float32)
@@ -1181,6 +1185,10 @@ for size in (8, 3):
 
 # %% [markdown] why="shardmap-from-pmap"
 # Three things change in a migration. The axis of devices disappears from the data, a key array of size one remains on each device, and the gradient with respect to a replicated argument is already a sum. The third one changes results without an error. **Next:** A `jit` of code for whole arrays needs no `pmean` at all. What would this step look like, and how would you draw the noise there?
+
+
+# %% equivalent="shardmap-from-pmap" because="The keys of one device have one entry, and JAX clamps the index 1 to 0."
+# off by one, 0 -> 1: noisy = x + 0.1 * jax.random.normal(keys[0], x.shape)
 
 
 # %% wrong="shardmap-from-pmap" because="Keeps the `pmean` of the gradients, which are already added over the devices. The step is too large by the number of devices."
@@ -1439,7 +1447,7 @@ def probe_program(x):
 
 rng = inputs.rng()
 for n in (8, 6, 2):
-    mesh, size = grid(n, names=("ring",)), n * int(rng.integers(3, 9))
+    mesh, size = grid(n, names=("ring",)), n * (2 * int(rng.integers(1, 5)) + 1)
     arrays = rng.normal(size=(n, size)).astype(np.float32)
     with jax.set_mesh(mesh):
         x = place(mesh, arrays.ravel(), "ring")
@@ -1457,7 +1465,7 @@ for n in (8, 6, 2):
     )
 
 # %% [markdown] why="shardmap-ring-all-reduce"
-# Each block travels around the ring twice, first as a growing sum and then as a finished one. In every step, all devices send at the same time, and each link carries only one block. Therefore the time depends on the size of the array and hardly on the number of devices. **Next:** Links usually work in both directions. How would you use both, and what changes in the number of elements that a device receives?
+# Each block moves around the ring twice, first as a growing sum and then as a finished one. In every step, all devices send at the same time, and each link carries only one block. Therefore the time depends on the size of the array and hardly on the number of devices. **Next:** Links usually work in both directions. How would you use both, and what changes in the number of elements that a device receives?
 
 
 # %% wrong="shardmap-ring-all-reduce" because="Passes whole arrays around the ring, so each device receives N - 1 times the array."
@@ -1554,7 +1562,7 @@ def ring_all_reduce(x, axis):
     return sums.reshape(x.shape)
 
 
-# %% wrong="shardmap-ring-all-reduce" because="Does not close the ring. The first device receives zeros from nobody."
+# %% wrong="shardmap-ring-all-reduce" because="Does not close the ring. The first device receives zeros."
 def ring_all_reduce(x, axis):
     n, me = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
     pairs = [(i, i + 1) for i in range(n - 1)]
