@@ -166,7 +166,7 @@ print(jax.jit(manual(functools.partial(running, varying_zeros)))(x))
 # ## The collectives, step by step
 # The figure shows how eight devices can perform each collective. In every step, each device sends one block.
 #
-# ![Four collectives on eight devices, with the contents of every device after each step. All-gather: each device starts with one block and passes on the block that it received last, so after seven steps all devices have all eight blocks. Reduce-scatter: each device starts with eight addends and passes on a growing sum, so after seven steps each device has one complete sum. All-reduce: a reduce-scatter followed by an all-gather, fourteen steps. All-to-all: in step s each device sends one block to the device s positions further, so after seven steps rows and columns are exchanged. Permute: one step, each device receives the block of its neighbour.](../images/shard_map_collectives.svg)
+# ![Five collectives on eight devices, with the contents of every device after each step. All-gather: each device starts with one block and passes on the block that it received last, so after seven steps all devices have all eight blocks. Reduce-scatter: each device starts with eight addends and passes on a growing sum, so after seven steps each device has one complete sum. All-reduce: a reduce-scatter followed by an all-gather, fourteen steps. All-to-all: in step s each device sends one block to the device s positions further, so after seven steps rows and columns are exchanged. Permute: one step, each device receives the block of its neighbour.](../images/shard_map_collectives.svg)
 
 # %%
 ring = [(i, (i + 1) % 8) for i in range(8)]  # pairs of a sender and a receiver
@@ -204,7 +204,7 @@ for name, out in results.items():
 # | `all_gather` to S elements | (n - 1) / n · S | 0.875 S |
 # | `psum_scatter` of S elements | (n - 1) / n · S | 0.875 S |
 # | `psum` of S elements | 2 (n - 1) / n · S | 1.75 S |
-# | `all_to_all` of S elements | (n - 1) / n · S | 0.875 S |
+# | `all_to_all` of S elements, sent directly | (n - 1) / n · S | 0.875 S |
 # | `ppermute` of S elements | S | S |
 
 # %% [markdown] predict="manual-ring"
@@ -220,7 +220,7 @@ for name, out in results.items():
 
 # %%
 def sent(one):
-    """The elements that one device sends on a ring, for a collective of a compiled program."""
+    """The elements that one device sends, for a collective of a compiled program, by the formulas of the table."""
     if one.kind == "collective-permute":
         return one.elements
     n = one.group_size
@@ -240,7 +240,7 @@ for n in sizes:
         measured[name].append(sent(found) / 840)
 
 # %%
-ring = [(i, (i + 1) % 8) for i in range(8)]
+ring = [(i, (i + 1) % 8) for i in range(8)]  # eight devices again
 _, axes = plots.subplots(height=2.9)
 for name, marker in zip(("psum", "ppermute", "all_gather", "psum_scatter", "all_to_all"), "os^vx", strict=True):
     axes.plot(sizes, measured[name], marker=marker, label=name)
@@ -423,10 +423,12 @@ start = [7 * SEND + np.arange(8) * MULTIPLY, np.zeros(8)]
 for step in range(1, 8):
     start[1][step] = max(arrives[step], start[1][step - 1] + MULTIPLY)
 _, axes = plots.subplots(height=2.2)
+(send, _), (multiply, hatch) = plots.FILLS[:2]
 for place, begins in enumerate(start):
-    (send, _), (multiply, hatch) = plots.FILLS[0], plots.FILLS[1]
     axes.barh([place - 0.2] * 7, [SEND] * 7, 0.36, left=arrives[:7], color=send, edgecolor="white", label="send")
-    axes.barh([place + 0.2] * 8, [MULTIPLY] * 8, 0.36, left=begins, color=multiply, hatch=hatch, edgecolor="white")
+    green = {"color": multiply, "hatch": hatch, "edgecolor": "white", "label": "multiply"}
+    axes.barh([place + 0.2] * 8, [MULTIPLY] * 8, 0.36, left=begins, **green)
+axes.legend(*(entries[:2] for entries in axes.get_legend_handles_labels()), loc="center left", bbox_to_anchor=(1, 0.5))
 axes.set(yticks=(0, 1), yticklabels=("gather first", "collective matmul"), xlabel="milliseconds (model)")
 axes.invert_yaxis()
 ends = [begins[-1] + MULTIPLY for begins in start]
@@ -523,7 +525,7 @@ plots.show(
 )
 
 # %% [markdown]
-# On eight real devices, the last three take about an eighth of the first. Simulated devices share the cores of one CPU.
+# In the last three, each device computes an eighth of the cosines. Simulated devices share the cores of one CPU, so these times vary from run to run.
 #
 # ## Deeper: without the check
 # `check_vma=False` disables the types `{V:d}`. Older code used it under the name `check_rep=False`. The errors of the core then become silent, and gradients follow other rules.

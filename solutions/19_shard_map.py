@@ -327,7 +327,7 @@ require(
 """Right for new shapes and meshes. The layer gathers its parameters and communicates nothing else."""
 rng = inputs.rng()
 for size in (8, 4, 6):
-    d, h, batch = (size * int(rng.integers(1, 4)) for _ in range(3))
+    d, h, batch = (size * int(rng.integers(2, 4)) for _ in range(3))
     arrays = [rng.normal(size=shape).astype(np.float32) for shape in ((d, h), (h,), (batch, d))]
     arrays[0] /= np.float32(math.sqrt(d))
     mesh = grid(size, names=("data",))
@@ -352,7 +352,7 @@ def probe_gradients(w, b, x, cotangent):
 
 rng = inputs.rng()
 for size in (8, 4):
-    d, h, batch = (size * int(rng.integers(1, 4)) for _ in range(3))
+    d, h, batch = (size * int(rng.integers(2, 4)) for _ in range(3))
     shapes = (d, h), (h,), (batch, d), (batch, h)
     arrays = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
     arrays[0] /= np.float32(math.sqrt(d))

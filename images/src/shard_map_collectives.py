@@ -1,4 +1,4 @@
-"""Draws four collectives on eight devices, with the contents of each device after each step of a ring."""
+"""Draws five collectives on eight devices, with the contents of each device after each step of a ring."""
 
 from collections import defaultdict
 from collections.abc import Callable
