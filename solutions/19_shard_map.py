@@ -6,7 +6,7 @@
 #
 # All meshes have Explicit axes. The setup sets no mesh. **Each check enters its own mesh with `jax.set_mesh`**, so your code can use a bare `P` and omit `mesh=`. Call `jax.shard_map` inside your function. If you decorate a function with it instead, JAX 0.10.2 keeps the mesh of its first call, and the checks use several meshes. Types are written as JAX prints them, so `float32[n@data,d]` is an array of shape (n, d) whose first axis is partitioned along `data`. Some exercises ask for **the code of one device**. The check calls such a function inside its own `jax.shard_map`, and one of its arguments is the name of a mesh axis.
 #
-# The checks count the **elements** that a collective returns on one device, because a compiler may merge several collectives into one operation. In a loop, they count each iteration.
+# The checks count the **elements** that a collective returns on one device, because a compiler may merge several collectives into one operation. In a loop, they count each iteration, if the compiled program states how many there are.
 
 # %% setup
 from grader.checks import ask, case, compare, devices, inputs, program, require
@@ -56,9 +56,9 @@ def in_types(shape, entries):
 
 def received(made, *kinds):
     """The elements that the collectives of these kinds (all kinds if none is given) return on one device in one call of
-    a program. None if a loop runs an unknown number of times."""
+    a program. Iterations of a loop whose number the program does not state count as one."""
     found = [one for one in made.collectives if not kinds or one.kind in kinds]
-    return None if any(one.times is None for one in found) else sum(one.elements * one.times for one in found)
+    return sum(one.elements * (one.times or 1) for one in found)
 
 
 def line_loss_sum(params, x, y, weights):
@@ -272,7 +272,7 @@ def psum_matmul(a, b):
 #
 # **Example.** On eight devices, with `w` of zeros of shape (16, 8), `b` = [0, 1, …, 7] and any batch of 16 examples, each row of the result is `tanh([0, 1, …, 7])`. Each device stores a shard (2, 8) of `w`, one entry of `b` and two examples.
 #
-# **Judged.** The values, the gradients with respect to all three arguments, and their types. The program of the layer has all-gathers of d · h + h elements and no other communication. The program of the gradients has **reduce-scatters** of (d · h + h) / N elements on N devices, gathers the parameters at most twice, and has no other communication. **Not judged.** The number of operations, and the scratch memory.
+# **Judged.** The values, the gradients with respect to all three arguments, and their types. The program of the layer has all-gathers of d · h + h elements and no other communication. The program of the gradients has **reduce-scatters** of (d · h + h) / N elements on N devices, gathers the parameters at most twice, and has no other communication. (Compilers may use an all-reduce for `b`, which is small, so the checks allow one of h elements.) **Not judged.** The number of operations, and the scratch memory.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -319,7 +319,7 @@ got = in_types((16, 8), entries_of(made.outputs))
 require(got == "float32[16@data,8]", f"The result has the type {got}; expected float32[16@data,8].")
 found = [(one.kind, one.elements) for one in made.collectives]
 require(
-    received(made) == received(made, "all-gather") == 136,
+    received(made) == 136 and received(made, "all-gather") >= 128,
     f"The collectives of the layer are {found}; expected all-gathers of 128 + 8 = 136 elements.",
 )
 
@@ -337,10 +337,10 @@ for size in (8, 4, 6):
         compare(made.run(w, b, x), np.tanh(arrays[2] @ arrays[0] + arrays[1]), label="the result")
     require(entries_of(made.outputs) == ("data", None), "The result is not partitioned by examples along data.")
     require(
-        received(made, "all-gather") == d * h + h,
-        "The all-gathers do not return as many elements on each device as the parameters have.",
+        received(made, "all-gather") >= d * h,
+        "The all-gathers return fewer elements on each device than the parameters have.",
     )
-    require(received(made) == d * h + h, "The program has other collectives than all-gathers.")
+    require(received(made) == d * h + h, "The program communicates more or less than the parameters.")
 
 # %% hidden="shardmap-fsdp-layer" name="gradient" points=2
 """The gradients are right, have the types of the arguments, and are reduce-scattered."""
@@ -368,15 +368,15 @@ for size in (8, 4):
         require(entries_of(gradient)[0] == "data", f"The gradient with respect to {name} is not partitioned as {name}.")
     count = d * h + h
     require(
-        made.elements("all-reduce") == 0,
+        made.elements("all-reduce") <= 2 * h,
         "The gradient's program has an all-reduce, which gives every device the gradient of all parameters.",
     )
     require(
-        received(made, "reduce-scatter") == count // size,
+        d * h // size <= received(made, "reduce-scatter") <= count // size,
         "The reduce-scatters of the gradient's program do not return one shard of the gradients on each device.",
     )
     require(
-        received(made, "all-gather") <= 2 * count and received(made) <= 2 * count + count // size,
+        received(made, "all-gather") <= 2 * count and received(made) <= 2 * count + count // size + h,
         "The gradient's program communicates more than the parameters twice and one shard of their gradients.",
     )
 
@@ -1353,7 +1353,7 @@ def new_step(params, x, y, keys):
 #
 # **Example.** On two devices with [1, 2] and [10, 20], both return [11, 22].
 #
-# **Judged.** The values. All collectives of the compiled program are permutes. In one call, they return at most 2 (N - 1) · S / N elements on each device, where S is the size of `x`. The checks use several N, and meshes with a second axis. If you use a loop, the number of its iterations must be known to the compiler, as with `fori_loop` between constants. **Not judged.** The order of the devices, the number of permutes, and rounding.
+# **Judged.** The values. All collectives of the compiled program are permutes. In one call, they return at most 2 (N - 1) · S / N elements on each device, where S is the size of `x`. The checks use several N, and meshes with a second axis. **Not judged.** The order of the devices, the number of permutes, and rounding.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1457,10 +1457,8 @@ for n in (8, 6, 2):
         {one.kind for one in made.collectives} == {"collective-permute"},
         "The program should have permutes, and no other collectives.",
     )
-    total = received(made)
-    require(total is not None, "A loop does not have a constant number of iterations.")
     require(
-        total <= 2 * (n - 1) * size // n,
+        received(made) <= 2 * (n - 1) * size // n,
         "Each device receives more than 2 (N - 1) / N times the elements of its array.",
     )
 
@@ -1663,7 +1661,7 @@ def ring_all_reduce(x, axis):
 #
 # **Example.** A plate (8, 3) that is 0 except for 10 in the cell (3, 1) has after one step 6 in this cell and 1 in the cells (2, 1), (4, 1), (3, 0) and (3, 2). On eight devices, each device has one row.
 #
-# **Judged.** The values and the type. All collectives of the compiled program are permutes. In one call, they return at most 2 · C · `steps` elements on each device. If you use a loop, the number of its iterations must be known to the compiler. **Not judged.** Whether you use a loop, and the speed.
+# **Judged.** The values and the type. All collectives of the compiled program are permutes. In one call, they return at most 2 · C · `steps` elements on each device. **Not judged.** Whether you use a loop, and the speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1743,10 +1741,8 @@ for sizes, names, rows, words in (
             all(one.kind == "collective-permute" for one in made.collectives),
             "the program has other collectives than permutes.",
         )
-        total = received(made)
-        require(total is not None, "a loop does not have a constant number of iterations.")
         require(
-            total <= 2 * start.shape[1] * steps,
+            received(made) <= 2 * start.shape[1] * steps,
             "the permutes return more than two rows on each device in each step.",
         )
 
