@@ -445,7 +445,7 @@ plots.show(
 # | eight TPU v5e | 134 MB | 17 MB | of four of the seven permutes |
 # | eight H100 | 134 MB | 164 MB | of one |
 #
-# The program for TPUs starts a permute, multiplies, and then waits for the permute. The program for GPUs performs six permutes first, and multiplies during the last. So read the program of your accelerator before you rely on an overlap.
+# The program for TPUs starts a permute, multiplies, and then waits for the permute. The program for GPUs performs six permutes first, and multiplies during the last. Compilers may also replace a collective. For TPUs, an all-gather of one element per device became an all-reduce. So read the program of your accelerator before you rely on an overlap or on a particular collective.
 #
 # ## Deeper: manual on one mesh axis only
 # With `axis_names`, a function is manual along some mesh axes, and the compiler partitions it along the others. This example is data parallel by hand and tensor parallel in Auto mode.
