@@ -168,7 +168,7 @@ def list_collectives(function: Callable[..., Any], *args: Any) -> tuple[Collecti
     """
     lower = function.lower if hasattr(function, "lower") else jax.jit(function).lower
     compiled = lower(*args).compile()
-    [count] = {len(sharding.device_set) for sharding in jax.tree.leaves(compiled.input_shardings)} or {1}
+    count = max((len(one.device_set) for one in jax.tree.leaves(compiled.input_shardings)), default=1)
     return collectives(compiled.as_text() or "", count)
 
 
