@@ -1089,11 +1089,11 @@ def gradient_inside(loss_sum, params, xs, ys, weights, axis):
 # ```python
 # @functools.partial(jax.pmap, axis_name="i")  # every argument and result has a leading axis of devices
 # def step(params, x, y, key):
-#     noisy = x + 0.1 * jax.random.normal(key, x.shape)
-#     loss, gradients = jax.value_and_grad(mean_loss)(params, noisy, y)
-#     loss, gradients = jax.lax.pmean((loss, gradients), "i")
-#     new = jax.tree.map(lambda leaf, gradient: leaf - 0.1 * gradient, params, gradients)
-#     return new, loss
+#     noise = 0.1 * jax.random.normal(key, x.shape)
+#     value, grads = jax.value_and_grad(mean_loss)(params, x + noise, y)
+#     value, grads = jax.lax.pmean((value, grads), "i")
+#     new = jax.tree.map(lambda leaf, grad: leaf - 0.1 * grad, params, grads)
+#     return new, value
 # ```
 #
 # **Signature.** `new_step(params, x, y, keys)` takes a tree `params` of replicated float32 arrays, a batch `x`, a `float32[B@i,d]`, with `y`, a `float32[B@i]`, and `keys`, a key array of shape (N,) partitioned along `i`, with one key for each of the N devices. The arrays have no leading axis of devices. The result is `(new params, loss)`, both replicated. `mean_loss` is in the setup. The checks use meshes of several sizes with the axis `i`.
