@@ -1323,13 +1323,13 @@ def new_step(params, x, y, keys):
 # %% right="shardmap-from-pmap"
 def new_step(params, x, y, keys):
     @functools.partial(jax.shard_map, out_specs=P(), check_vma=False)
-    def step(params, x, y, key):
+    def on_each(params, x, y, key):
         noisy = x + 0.1 * jax.random.normal(key[0], x.shape)
         loss, gradients = jax.value_and_grad(mean_loss)(params, noisy, y)
         loss, gradients = jax.lax.pmean((loss, gradients), "i")
         return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), loss
 
-    return jax.jit(step)(params, x, y, keys)
+    return jax.jit(on_each)(params, x, y, keys)
 
 
 # %% right="shardmap-from-pmap"
