@@ -543,7 +543,7 @@ normalised = jax.vmap(normalise, axis_name="batch")(xs)
 print("means", normalised.mean(0).round(4), " standard deviations", normalised.std(0).round(4))
 
 # %% [markdown]
-# The same collectives communicate between devices inside `jax.shard_map`.
+# The same collectives communicate between devices inside `jax.shard_map` ([lesson 19](19_shard_map.ipynb)).
 
 # %% [markdown]
 # ## Deeper: vmap on several devices

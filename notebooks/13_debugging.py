@@ -511,7 +511,7 @@ print("checkify of grad:", error_of_gradient.get(), " gradient", gradient)
 print("grad of checkify:", error.get(), " gradient", gradient_only)
 
 # %% [markdown]
-# In a function for several devices (19), each device has its own error. Here device 0 has a negative number.
+# In a function for several devices ([lesson 19](19_shard_map.ipynb)), each device has its own error. Here device 0 has a negative number.
 
 # %%
 rooted = jax.shard_map(jnp.sqrt, mesh=devices.mesh((8,), ("data",)), in_specs=jax.P("data"), out_specs=jax.P("data"))

@@ -399,7 +399,7 @@ in_manual = manual(left, right)
 print("equal:", [bool(jnp.array_equal(np.asarray(one), x @ x)) for one in (in_auto, in_explicit, in_manual)])
 
 # %% [markdown]
-# [Lesson 17](17_explicit_sharding.ipynb) teaches Explicit mode and compares the three modes on a transformer block.
+# [Lesson 17](17_explicit_sharding.ipynb) teaches Explicit mode and compares the three modes on a transformer block. [Lesson 19](19_shard_map.ipynb) teaches Manual mode.
 #
 # ## Deeper: how the compiler partitions a program
 # `jit` passes a program for whole arrays to the compiler, annotated with shardings. The compiler returns a program for *one device*, which all eight run.

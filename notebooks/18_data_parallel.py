@@ -695,7 +695,7 @@ with jax.set_mesh(explicit):
 
 # %% [markdown]
 #
-# In Manual mode you write the program of one device. It gets 32 images, and `jax.lax.pmean` averages over the devices.
+# In Manual mode ([lesson 19](19_shard_map.ipynb)) you write the program of one device. It gets 32 images, and `jax.lax.pmean` averages over the devices.
 
 
 # %%

@@ -20,6 +20,7 @@ from grader.checks import devices
 from grader.learning.inspection import (
     bytes_on_device,
     flops,
+    list_collectives,
     primitives,
     print_collectives,
     print_error,
@@ -137,6 +138,18 @@ def test_collectives_are_printed_with_size_and_place(capsys: pytest.CaptureFixtu
 def test_a_program_without_collectives_prints_so(capsys: pytest.CaptureFixture[str]) -> None:
     print_collectives(jax.jit(jnp.sin).lower(1.0).compile())
     assert capsys.readouterr().out == "No collectives.\n"
+
+
+def test_listed_collectives_have_groups_and_counts() -> None:
+    def summed(x: jax.Array) -> jax.Array:
+        step = lambda _, c: jax.lax.ppermute(c, "a", [(0, 1), (1, 0)]) + x
+        return jax.lax.psum(jax.lax.fori_loop(0, 3, step, x), "b")
+
+    mapped = jax.shard_map(summed, mesh=AUTO, in_specs=P("a", "b"), out_specs=P("a"))
+    found = list_collectives(mapped, jax.ShapeDtypeStruct((8, 4), "float32"))
+    told = {(one.kind, one.elements, one.group_size, one.times) for one in found}
+    assert told == {("collective-permute", 4, None, 3), ("all-reduce", 4, 2, 1)}
+    assert list_collectives(jnp.sin, 1.0) == ()
 
 
 def test_residuals_have_no_paths(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,6 @@
 """Programs as compilers for eight H100s and eight TPU v5e cores write them (tests/hlo/make.py): what is read off them.
 
-Nothing ran on either. Checks of lessons 16, 17 and 18 read the same facts of the same programs.
+Nothing ran on either. Checks of lessons 16 to 19 read the same facts of the same programs.
 """
 
 from __future__ import annotations
@@ -187,6 +187,23 @@ def test_a_ring_is_one_permute_in_a_loop(platform: str) -> None:
         None,
         True,
     )
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_code_for_each_device_sends_what_it_states(platform: str) -> None:
+    """As the checks of lesson 19 count. A TPU does not state how often a loop runs."""
+    for i in range(3):
+        [found] = collectives(text(platform, f"shardmap-psum-matmul-program-{i}"), 8)
+        assert (found.kind, found.bytes) == ("all-reduce", output_bytes(platform, f"shardmap-psum-matmul-program-{i}"))
+        ring = collectives(text(platform, f"shardmap-ring-all-reduce-program-{i}"), 8)
+        halo = collectives(text(platform, f"shardmap-halo-exchange-program-{i}"), 8)
+        assert {one.kind for one in (*ring, *halo)} == {"collective-permute"}
+    for name in ("shardmap-gradient-inside-program", "shardmap-batch-norm-program", "shardmap-from-pmap-step-0"):
+        found = collectives(text(platform, name), 8)
+        assert {one.kind for one in found} == {"all-reduce"}, name
+        assert not any(one.in_loop for one in found), name
+    moves = collectives(text(platform, "large-collective-matmul"), 8)
+    assert [(one.kind, one.elements) for one in moves] == [("collective-permute", 1024 * 8192)] * 7
 
 
 def test_a_product_keeps_all_bits_where_an_accelerator_would_round(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,6 +120,26 @@ def test_a_collective_inside_a_loop_is_told_from_one_outside(function: Any, want
     assert sorted(item.in_loop for item in found) == want
 
 
+def nested(x: jax.Array) -> jax.Array:
+    inner = lambda c: lax.fori_loop(0, 4, lambda i, c: lax.ppermute(c, "d", RING) + x, c)
+    return lax.scan(lambda c, _: (inner(c), lax.psum(c.sum(), "d")), x, None, length=3)[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "want"),
+    [
+        (scanned, [("all-reduce", 1), ("all-reduce", 5)]),
+        (nested, [("collective-permute", 12)]),
+        (in_a_branch, [("all-reduce", 3)]),
+        (in_the_condition, [("all-reduce", None)]),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_how_often_a_loop_runs_a_collective(function: Any, want: list[tuple[str, int | None]]) -> None:
+    found = compiled(on_each(function, P("d"), P("d")), shape((16, 8), ROW, P("d")))
+    assert sorted((item.kind, item.times) for item in found) == want
+
+
 def test_one_device_has_no_collectives() -> None:
     assert compiled(lambda x: (x @ x.T).sum(), jax.ShapeDtypeStruct((4, 4), "float32")) == ()
 
@@ -248,9 +268,9 @@ ENTRY %main (p: f32[16]) -> f32[16] {
 }
 """
     assert collectives(text, 8) == (
-        Collective("reduce-scatter", 2, 8, 2, True),
-        Collective("all-gather", 4, 16, 8, True),
-        Collective("all-gather", 8, 32, 8, True),
+        Collective("reduce-scatter", 2, 8, 2, True, None),
+        Collective("all-gather", 4, 16, 8, True, 3),
+        Collective("all-gather", 8, 32, 8, True, 3),
     )
 
 

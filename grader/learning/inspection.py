@@ -29,7 +29,7 @@ from urllib.parse import urlencode
 import jax
 from jax.ad_checkpoint import print_saved_residuals
 
-from grader.program.hlo import collectives
+from grader.program.hlo import Collective, collectives
 
 WIDTH = 110  # columns: what a notebook's output shows without a scroll bar
 _SHARDING = re.compile(r"NamedSharding\(mesh=.*?, spec=(P\w*\(.*?\))(?:, memory_kind=\w+)?\)")
@@ -158,6 +158,24 @@ def print_collectives(compiled: Any) -> None:
         print(f"{one.kind:18s} {one.elements:>11,} elements{'  inside a loop' if one.in_loop else ''}")
     if not found:
         print("No collectives.")
+
+
+def list_collectives(function: Callable[..., Any], *args: Any) -> tuple[Collective, ...]:
+    """Returns the collectives of the compiled `function(*args)`, in the order of its program.
+
+    Args:
+        function: is compiled with `jax.jit`, unless it is jitted already.
+        args: its arguments; `jax.ShapeDtypeStruct` serves as well as an array, because nothing runs.
+
+    Returns:
+        For each its `kind`, the `elements` and `bytes` of its result on one device, the `group_size` of devices that
+        take part together (None for a permute), whether it is `in_loop`, and how many `times` a call runs it (None if
+        the program does not state it).
+    """
+    lower = function.lower if hasattr(function, "lower") else jax.jit(function).lower
+    compiled = lower(*args).compile()
+    count = max((len(one.device_set) for one in jax.tree.leaves(compiled.input_shardings)), default=1)
+    return collectives(compiled.as_text() or "", count)
 
 
 def print_residuals(function: Callable[..., Any], *args: Any) -> None:

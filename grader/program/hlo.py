@@ -19,6 +19,7 @@ _OPERATION = re.compile(
 _LOOP = re.compile(r'^\s*(?:%\S+ = )?"?stablehlo\.while\b', re.M)
 _ENTRY = re.compile(r"^HloModule .*\bentry_computation_layout=\{\((.*?)\)->(.*?)\}(?:$|, \w+=)", re.M)
 _ALIAS = re.compile(r"\{[\d, ]*\}: \((\d+), \{[\d, ]*\}")
+_TRIPS = re.compile(r'"known_trip_count":\s*\{"n":\s*"(\d+)"\}')  # in a string of a scope's name, quotes are escaped
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _TENSOR = re.compile(r"tensor<((?:[0-9]+x)*)[a-zA-Z]")
 
@@ -32,6 +33,8 @@ class Collective:
         elements, bytes: size of its result on one device; a merged operation counts all its parts.
         group_size: number of devices that take part together; None for a permute.
         in_loop: whether a while loop repeats it.
+        times: how often a call of the program runs it; None in a loop whose number of iterations the program does not
+            state.
     """
 
     kind: str
@@ -39,6 +42,7 @@ class Collective:
     bytes: int
     group_size: int | None
     in_loop: bool
+    times: int | None = 1
 
 
 def collectives(text: str, devices: int) -> tuple[Collective, ...]:
@@ -46,10 +50,10 @@ def collectives(text: str, devices: int) -> tuple[Collective, ...]:
     # What stands in quotes is left out: the name of a scope may be anything, such as an instruction. On a TPU one
     # collective may stand in each of the operations that it runs beside, and a reduce-scatter is written as an
     # all-reduce of which each device slices its part.
-    text = _STRING.sub('""', text)
+    text = _STRING.sub('""', _TRIPS.sub(r"known_trip_count=\1", text))
     bodies = {match[1]: match[2] for match in _COMPUTATION.finditer(text)}
     repeated = [name for body in bodies.values() for name in re.findall(r"\b(?:body|condition)=%?([\w.\-]+)", body)]
-    looped = _reached(bodies, repeated)
+    looped, times = _reached(bodies, repeated), _times(bodies)
     fused, channels = set(_FUSION.findall(text)), set()
     found = []
     for name, body in bodies.items():
@@ -72,7 +76,8 @@ def collectives(text: str, devices: int) -> tuple[Collective, ...]:
                     types = types[:-2]  # a permute's own context
                 types = types[len(types) // 2 :]  # an asynchronous start returns operands, then results
             elements, size = sum(_count(dims) for _, dims in types), sum(map(_bytes, types))
-            found.append(Collective(kind, elements, size, _group_size(line, kind, devices), name in looped))
+            group, often = _group_size(line, kind, devices), times.get(name) if name in looped else 1
+            found.append(Collective(kind, elements, size, group, name in looped, often))
     return tuple(found)
 
 
@@ -116,6 +121,28 @@ def _reached(bodies: dict[str, str], start: list[str]) -> set[str]:
             seen.add(name)
             todo += re.findall(r"[\w.\-]+", " ".join(_CALLED.findall(bodies.get(name, ""))))
     return seen
+
+
+def _times(bodies: dict[str, str]) -> dict[str, int | None]:
+    """How often each computation of a while loop runs, nested loops multiplied; None where a count is not stated."""
+    around: dict[str, tuple[str, int | None]] = {}  # for each computation: what calls it, and how often each time
+    for caller, text in bodies.items():
+        for line in text.splitlines():
+            loop, stated = re.search(r"\bbody=%?([\w.\-]+)", line), re.search(r"known_trip_count=(\d+)", line)
+            for name in re.findall(r"[\w.\-]+", " ".join(_CALLED.findall(line))):
+                count = 1 if not loop else int(stated[1]) if stated and name == loop[1] else None
+                around[name] = (caller, count)
+
+    def total(name: str) -> int | None:
+        product: int | None = 1
+        for _ in bodies:  # they call each other no deeper than this
+            if name not in around or product is None:
+                break
+            name, count = around[name]
+            product = None if count is None else product * count
+        return product
+
+    return {name: total(name) for name in bodies}
 
 
 def _group_size(line: str, kind: str, devices: int) -> int | None:

@@ -46,7 +46,7 @@ from grader.program.environment import simulate
 from grader.program.load import Loaded
 
 PLATFORM = sys.argv[1]
-LESSONS = sys.argv[2:] or ["12_state", "16_sharding", "17_explicit_sharding", "18_data_parallel"]
+LESSONS = sys.argv[2:] or ["12_state", "16_sharding", "17_explicit_sharding", "18_data_parallel", "19_shard_map"]
 # What XLA asks of a GPU that it compiles for, as NVIDIA states it for the H100 SXM.
 H100 = """
 gpu_device_info {
@@ -183,6 +183,14 @@ def larger() -> None:
         add = lambda state, _: ((state[0] + x @ state[1], jax.lax.ppermute(state[1], "d", turn)), None)
         return jax.lax.scan(add, (jnp.zeros((x.shape[0], y.shape[1])), y), None, length=8)[0][0]
 
+    def collective_matmul(x: Any, y: Any) -> Any:
+        me, columns = jax.lax.axis_index("d"), x.reshape(len(x), 8, -1)
+        total = columns[:, me] @ y
+        for step in range(1, 8):
+            y = jax.lax.ppermute(y, "d", [(i, (i + 1) % 8) for i in range(8)])
+            total += columns[:, (me - step) % 8] @ y
+        return total
+
     square = cut(2048, 2048)
     whole = jax.shard_map(ring, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False)
     for name, function, *arguments in (
@@ -190,6 +198,11 @@ def larger() -> None:
         ("large-fsdp-scan", step(layers, P(None, "d")), cut(4, 2048, 2048, spec=P(None, "d")), square),
         ("large-dp", step(loss, P()), [cut(2048, 2048, spec=P())] * 3, square),
         ("large-ring", whole, cut(1024, 128), cut(1024, 128)),
+        (
+            "large-collective-matmul",
+            jax.shard_map(collective_matmul, mesh=mesh, in_specs=split, out_specs=split),
+            *[cut(8192, 8192)] * 2,
+        ),
     ):
         keep(name, jax.jit(function).trace(*arguments).lower(lowering_platforms=(PLATFORM,)).compile().as_text() or "")
 

@@ -1,0 +1,634 @@
+# %% [markdown]
+# # 19 · shard_map: code for each device
+#
+# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/19_shard_map/19_shard_map.ipynb).* After the core, you can write the program of one device, choose its collectives, compute how much they send, and take gradients that are neither missing nor too large.
+#
+# **Prerequisites.** Gradients (lesson 04), `scan` (08), meshes and collectives (16), Explicit axes (17), data parallelism (18). Try to answer these questions from memory.
+#
+# 1. From 16: Each of eight devices has an array of shape `(16,)`. What does each device have after an [all-reduce](../docs/glossary.md#all-reduce), and what after a [reduce-scatter](../docs/glossary.md#reduce-scatter)?
+#
+# <details><summary>Answer</summary>
+#
+# After the all-reduce, the sum of the eight arrays, with shape `(16,)`. After the reduce-scatter, an eighth of this sum, with shape `(2,)`.
+# </details>
+#
+# 2. From 17: What does the type `float32[8@x,4]` state?
+#
+# <details><summary>Answer</summary>
+#
+# The array has shape `(8, 4)`. Its first axis is partitioned along the mesh axis `x`.
+# </details>
+#
+# 3. From 18: What do the devices communicate in a step of data parallelism, and what in a step of FSDP?
+#
+# <details><summary>Answer</summary>
+#
+# In data parallelism, they all-reduce the gradients. With FSDP, they also all-gather the weights, and each device needs only its shard of the reduced gradients.
+# </details>
+
+# %%
+from grader.checks import devices
+
+devices.start(8)  # before JAX is first used: eight simulated devices, for machines with fewer real ones
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import P  # the same class as jax.sharding.PartitionSpec
+from jax.sharding import AxisType, NamedSharding
+
+from grader.learning import plots
+from grader.learning.inspection import list_collectives, print_collectives, print_error, time_ms
+
+eight = list(devices.mesh((8,), ("all",)).devices)
+
+# %% [markdown]
+# ## The program of one device
+# In Auto and Explicit mode, the compiler inserts the collectives. Sometimes you know a better program. **How do you write what one device computes, and what it sends?**
+#
+# `jax.shard_map` runs a function on every device, on the shards that are stored there. This example multiplies two matrices on a mesh of four by two devices.
+
+# %%
+mesh = jax.make_mesh((4, 2), ("x", "y"), devices=eight)
+jax.set_mesh(mesh)
+a = jax.device_put(np.arange(128, dtype=np.float32).reshape(8, 16), P("x", "y"))
+b = jax.device_put(np.arange(64, dtype=np.float32).reshape(16, 4), P("y", None))
+
+
+def multiply_blocks(a, b):
+    print("one device multiplies", a.shape, "by", b.shape)
+    return jax.lax.psum(a @ b, "y")  # the sum over the devices along y
+
+
+blocked = jax.shard_map(multiply_blocks, in_specs=(P("x", "y"), P("y", None)), out_specs=P("x", None))
+c = blocked(a, b)
+print("equal to NumPy:", np.array_equal(c, np.asarray(a) @ np.asarray(b)), "  type:", jax.typeof(c))
+plots.show_shardings({"a": a, "b": b, "a @ b": c}, "The two matrices and their product.")
+
+# %% [markdown]
+# The summed axis is partitioned along `y`, so a product of blocks contains a part of each sum. `jax.lax.psum` adds these parts. It is the only collective.
+
+# %%
+print_collectives(jax.jit(blocked).lower(a, b).compile())  # the elements on one device
+
+# %% [markdown]
+# The name `"y"` selects the devices that take part. Devices 0 and 1 have the same position along `x`, so they form a group.
+#
+# ## Specs split arguments and assemble results
+# `in_specs` and `out_specs` contain a `P` for each argument and each result, or for a tree of them. A shard has **as many axes as the whole array**, whereas `vmap` removes the mapped axis. From now on, we use eight devices in a row. Outside of `jit`, a `print` shows the values of all devices.
+
+# %%
+row = jax.make_mesh((8,), ("d",), devices=eight)
+jax.set_mesh(row)  # for the rest of the notebook
+x = jax.device_put(np.arange(16, dtype=np.float32), P("d"))
+
+
+def show(shard):
+    print(shard)
+    return shard
+
+
+_ = jax.shard_map(show, in_specs=P("d"), out_specs=P("d"))(x)
+
+# %% [markdown] predict="manual-out-shape"
+# `x` has the shape `(16,)`, so each device has a shard of shape `(2,)`. What is the shape of `jax.shard_map(lambda shard: jax.lax.psum(shard, "d"), in_specs=P("d"), out_specs=P("d"))(x)`?
+#
+# - [ ] `(2,)`, the sum of the eight shards | This is the result with `out_specs=P()`.
+# - [x] `(16,)`, eight copies of the sums | Right. `out_specs=P("d")` concatenates the results of the devices, although they are equal.
+# - [ ] `(16,)`, equal to `x` | Each shard was replaced by the sum.
+
+# %%
+for spec in (P("d"), P()):
+    total = jax.shard_map(lambda shard: jax.lax.psum(shard, "d"), in_specs=P("d"), out_specs=spec)
+    print(f"{spec!s:7s}", total(x))
+
+# %% [markdown]
+# A name in `out_specs` concatenates the results along that mesh axis. Without a name, one result is used, and the others have to be *equal*. On Explicit axes, `in_specs` must match the types of the arguments, and you may omit it.
+
+# %%
+print_error(lambda: jax.shard_map(show, in_specs=P(), out_specs=P())(x), length=360)
+
+# %% [markdown]
+# ## Which values differ between devices?
+# Suppose that you forget the `psum`, but state `out_specs=P()`.
+
+# %% [markdown] predict="manual-varying"
+# What is the result of `jax.shard_map(lambda shard: 2 * shard, in_specs=P("d"), out_specs=P())(x)`?
+#
+# - [ ] the result of device 0 | This happens only if you disable a check.
+# - [ ] the sum of all results | `out_specs` assembles results and does not compute anything.
+# - [x] an error while JAX traces the function | Right. The type of a value states along which mesh axes it may differ.
+
+# %%
+doubled = jax.shard_map(lambda shard: 2 * shard, in_specs=P("d"), out_specs=P())
+print_error(lambda: jax.jit(doubled).trace(x), length=420)
+
+# %% [markdown]
+# Inside `shard_map`, a value is **[varying](../docs/glossary.md#varying)** along a mesh axis if the devices along it may have different values. The type contains this as `{V:d}`.
+
+
+# %%
+def types(shard, whole):
+    values = {
+        "shard": shard,
+        "whole": whole,
+        "shard * whole": shard * whole,
+        "psum(shard)": jax.lax.psum(shard, "d"),
+        "axis_index": jax.lax.axis_index("d"),
+    }
+    for name, value in values.items():
+        print(f"{name:14s} {jax.typeof(value)}")
+    return shard
+
+
+_ = jax.shard_map(types, in_specs=(P("d"), P()), out_specs=P("d"))(x, jnp.ones(2))
+
+# %% [markdown]
+# An argument varies along the axes in its spec, and the result of a `psum` no longer does. `axis_index` is the position of the device. By default (`check_vma=True`), JAX compares these types with `out_specs`. They also matter in loops, because a carry must keep its type.
+
+
+# %%
+def running(start, shard):
+    return jax.lax.fori_loop(0, 3, lambda i, total: total + shard, start(shard))
+
+
+manual = functools.partial(jax.shard_map, in_specs=P("d"), out_specs=P("d"))
+zeros = lambda shard: jnp.zeros(shard.shape)
+varying_zeros = lambda shard: jax.lax.pcast(jnp.zeros(shard.shape), "d", to="varying")
+print_error(lambda: jax.jit(manual(functools.partial(running, zeros)))(x), length=420)
+print(jax.jit(manual(functools.partial(running, varying_zeros)))(x))
+
+# %% [markdown]
+# New zeros do not vary, but their sum with a shard does. `jax.lax.pcast` changes only the type and sends nothing. `jnp.zeros_like(shard)` varies already.
+#
+# ## The collectives, step by step
+# The figure shows how eight devices can perform each collective. In every step, each device sends one block.
+#
+# ![Five collectives on eight devices, with the contents of every device after each step. All-gather: each device starts with one block and passes on the block that it received last, so after seven steps all devices have all eight blocks. Reduce-scatter: each device starts with eight addends and passes on a growing sum, so after seven steps each device has one complete sum. All-reduce: a reduce-scatter followed by an all-gather, fourteen steps. All-to-all: in step s each device sends one block to the device s positions further, so after seven steps rows and columns are exchanged. Permute: one step, each device receives the block of its neighbour.](../images/shard_map_collectives.svg)
+
+# %%
+ring = [(i, (i + 1) % 8) for i in range(8)]  # pairs of a sender and a receiver
+COLLECTIVES = {
+    "psum": lambda v: jax.lax.psum(v, "d"),
+    "psum_scatter": lambda v: jax.lax.psum_scatter(v, "d", tiled=True),
+    "all_gather": lambda v: jax.lax.all_gather(v, "d", tiled=True),
+    "all_to_all": lambda v: jax.lax.all_to_all(v, "d", split_axis=0, concat_axis=0, tiled=True),
+    "ppermute": lambda v: jax.lax.ppermute(v, "d", ring),
+}
+
+
+# %%
+def traced(name, values):
+    result = COLLECTIVES[name](values)
+    print(f"{name:13s} {jax.typeof(values)!s:18s} -> {jax.typeof(result)!s:19s}", end="")
+    return result
+
+
+long = jax.device_put(np.arange(64 * 8, dtype=np.float32), P("d"))  # 64 elements on each device
+results = {name: P() if name == "psum" else P("d") for name in COLLECTIVES}
+for name, out in results.items():
+    mapped = jax.shard_map(functools.partial(traced, name), in_specs=P("d"), out_specs=out)
+    [found] = list_collectives(mapped, long)
+    print(f"{found.kind:19s} returns {found.elements:3d} elements")
+
+# %% [markdown]
+# Each function became one collective. `tiled=True` concatenates along an existing axis, whereas the default stacks along a new one. `pmean`, `pmax` and `pmin` are all-reduces too. After an `all_gather`, all devices have the same values, but the type is still varying. Gradients are the reason, as you will see.
+#
+# ## What a collective sends
+# An all-gather with a result of S elements takes n - 1 steps on a ring of n devices, and each device sends S / n elements in each step. A reduce-scatter of S elements sends the same. An all-reduce is a reduce-scatter followed by an all-gather.
+#
+# | | one device sends | with n = 8 |
+# |---|---|---|
+# | `all_gather` to S elements | (n - 1) / n · S | 0.875 S |
+# | `psum_scatter` of S elements | (n - 1) / n · S | 0.875 S |
+# | `psum` of S elements | 2 (n - 1) / n · S | 1.75 S |
+# | `all_to_all` of S elements, sent directly | (n - 1) / n · S | 0.875 S |
+# | `ppermute` of S elements | S | S |
+
+# %% [markdown] predict="manual-ring"
+# You double the number of devices. Each device still has S elements, and they all-reduce them. How much more does each device send?
+#
+# - [ ] twice as much | There are more steps, but the blocks are smaller.
+# - [x] almost nothing more | Right. The factor 2 (n - 1) / n is 1.75 for eight devices, 1.875 for sixteen, and never more than 2.
+# - [ ] half as much | The blocks are half as large, but there are more steps.
+
+# %% [markdown]
+# A compiled program states the size of each *result*. We compute from it what a device sends, for two to eight devices.
+
+
+# %%
+def sent(one):
+    """The elements that one device sends, for a collective of a compiled program, by the formulas of the table."""
+    if one.kind == "collective-permute":
+        return one.elements
+    n = one.group_size
+    factors = {"all-reduce": 2 * (n - 1) / n, "reduce-scatter": n - 1}  # a reduce-scatter returns S / n elements
+    return factors.get(one.kind, (n - 1) / n) * one.elements
+
+
+# %%
+sizes, measured = (2, 3, 4, 5, 6, 7, 8), {name: [] for name in COLLECTIVES}
+for n in sizes:
+    ring, smaller = [(i, (i + 1) % n) for i in range(n)], jax.make_mesh((n,), ("d",), devices=eight[:n])
+    for name, function in COLLECTIVES.items():
+        local = 840 // n if name == "all_gather" else 840  # so that S is 840 for all of them
+        values = jax.ShapeDtypeStruct((n * local,), jnp.float32, sharding=NamedSharding(smaller, P("d")))
+        with jax.set_mesh(smaller):
+            [found] = list_collectives(jax.shard_map(function, out_specs=results[name]), values)
+        measured[name].append(sent(found) / 840)
+
+# %%
+ring = [(i, (i + 1) % 8) for i in range(8)]  # eight devices again
+_, axes = plots.subplots(height=2.9)
+for name, marker in zip(("psum", "ppermute", "all_gather", "psum_scatter", "all_to_all"), "os^vx", strict=True):
+    axes.plot(sizes, measured[name], marker=marker, label=name)
+axes.axhline(2, color=plots.QUIET, linewidth=0.8)
+axes.set(xlabel="devices n", ylabel="elements sent by one device / S", ylim=(0, 2.1), xticks=sizes)
+axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+last = ", ".join(f"{name} {values[-1]:.3f}" for name, values in measured.items())
+plots.show(f"The elements that one device sends, divided by S, for two to eight devices. With eight devices: {last}.")
+
+# %% [markdown]
+# Three lines coincide. If each device needs only its part of the sums, use `psum_scatter`, which sends half as much as `psum`. To estimate a time, multiply by the bytes of an element and divide by the bandwidth of a link.
+#
+# ## Where to take a gradient
+# In this example, the batch is partitioned, and the weights are replicated. First, `jax.grad` is *outside* of `shard_map`.
+
+# %%
+rng = np.random.default_rng(19)
+numbers, weights = rng.normal(size=(16, 4)).astype(np.float32), rng.normal(size=(4, 3)).astype(np.float32)
+batch, w = jax.device_put(numbers, P("d")), jax.device_put(weights, P())
+
+
+def loss(w, batch):
+    return jnp.mean((batch @ w) ** 2)
+
+
+expected = jax.grad(loss)(jnp.asarray(weights), jnp.asarray(numbers))  # not partitioned
+
+# %%
+on_shards = functools.partial(jax.shard_map, in_specs=(P(), P("d")), out_specs=P())
+
+
+def compare(name, gradient):
+    gradient = jax.jit(gradient)
+    ratio = np.asarray(gradient(w, batch)) / expected
+    parts = [f"{one.kind} of {one.elements}" for one in list_collectives(gradient, w, batch)]
+    print(f"{name:34s} {ratio.mean():.3f} times the gradient  {', '.join(parts)}")
+
+
+mean_loss = on_shards(lambda w, batch: jax.lax.pmean(loss(w, batch), "d"))
+compare("grad outside, pmean of the loss", jax.grad(mean_loss))
+
+# %% [markdown]
+# This is right. JAX inserted an all-reduce of the 12 elements of the gradient. Training steps often take the gradient *inside*.
+
+# %% [markdown] predict="manual-gradient"
+# Inside, each device computes `jax.grad(loss)(w, batch)` for its two examples, without any `psum` or `pmean`. What does the program return?
+#
+# - [ ] the gradient of each device's examples | JAX would reject `out_specs=P()`.
+# - [ ] the gradient of the whole batch | The devices add their gradients, but nothing divides the sum by eight.
+# - [x] eight times the gradient of the whole batch | Right. `w` does not vary, so its gradient does not vary either. JAX adds the gradients of eight local means.
+
+# %%
+compare("grad inside", on_shards(jax.grad(loss)))
+print(jax.jit(on_shards(jax.grad(lambda w, batch: jnp.sum(batch @ w)))).trace(w, batch).jaxpr.eqns[0].params["jaxpr"])
+
+# %% [markdown]
+# The jaxpr of a simpler loss shows why. Before the product, JAX casts `w` to a varying value, with the primitive `pvary`. Each device uses its own copy, and the gradient with respect to `w` is the sum over all copies. So **the transpose of the cast is a `psum`**, the last line of the jaxpr.
+#
+# Code for the older `pmap` averages the gradients. Does this help here?
+
+# %%
+compare("grad inside, then pmean", on_shards(lambda w, batch: jax.lax.pmean(jax.grad(loss)(w, batch), "d")))
+compare("grad inside, of the pmean", on_shards(jax.grad(lambda w, batch: jax.lax.pmean(loss(w, batch), "d"))))
+
+
+def cast_first(w, batch):
+    local = jax.grad(loss)(jax.lax.pcast(w, "d", to="varying"), batch)  # a gradient for each device
+    return jax.lax.pmean(local, "d")
+
+
+compare("pcast, grad inside, then pmean", on_shards(cast_first))
+
+# %% [markdown]
+# The mean of eight equal gradients changes nothing. Two ways are right. **Differentiate the loss of the whole batch**, `pmean` included. Or **cast the weights first**, which gives a gradient for each device, and reduce it yourself. Then you can first add the gradients of several micro-batches.
+#
+# ## Gradients of collectives
+# We compile the backward passes of the collectives alone.
+
+# %%
+for name, function in COLLECTIVES.items():
+    mapped = jax.shard_map(function, in_specs=P("d"), out_specs=results[name])
+    result, backward = jax.vjp(jax.jit(mapped), long)
+    found = list_collectives(backward, jnp.ones_like(result))
+    print(f"{name:13s} backward: {', '.join(f'{one.kind} of {one.elements}' for one in found) or 'no collective'}")
+
+# %% [markdown]
+# For `psum`, all devices already have the same cotangent. For `all_gather`, the backward pass is a reduce-scatter, because the gathered value is *varying*. Each device has its own cotangent of all weights, and these are added. FSDP needs this, where the compiler for CPUs used an all-reduce in lesson 18.
+
+
+# %%
+def fsdp_loss(w, batch):
+    whole = jax.lax.all_gather(w, "d", tiled=True)
+    return jax.lax.pmean(loss(whole, batch), "d")
+
+
+wide = jax.device_put(rng.normal(size=(8, 3)).astype(np.float32), P("d"))  # one row on each device
+examples = jax.device_put(rng.normal(size=(16, 8)).astype(np.float32), P("d"))
+fsdp = jax.grad(jax.shard_map(fsdp_loss, in_specs=P("d"), out_specs=P()))
+print_collectives(jax.jit(fsdp).lower(wide, examples).compile())
+print("type of the gradient:", jax.typeof(jax.jit(fsdp)(wide, examples)))
+
+# %% [markdown]
+# Each device gathers 24 weights and receives the gradient of its own row.
+#
+# ## When to use shard_map
+# Write most programs in Auto or Explicit mode. Use `shard_map` where you need a particular collective, a loop in which neighbours communicate, or a kernel that works on shards. It can be a small part of a larger program.
+#
+# The core ends here.
+
+# %% [markdown]
+# ## Deeper: a reduce-scatter from permutes
+# *The exercise "A ring all-reduce" needs this section.* Every collective can be built from `ppermute`. This function follows the row "reduce-scatter" of the figure. On device d, the first sum is that of block d - 1. In each step, a sum moves to the next device, which adds its own block.
+
+
+# %%
+def ring_reduce_scatter(values, axis="d"):
+    """values (n * k,) on each device -> (k,), one block of their sum over the n devices along the axis."""
+    n, me = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
+    blocks = values.reshape(n, -1)
+    to_next = [(i, (i + 1) % n) for i in range(n)]
+
+    def step(number, total):
+        total = jax.lax.ppermute(total, axis, to_next)
+        return total + blocks[(me - 1 - number) % n]
+
+    return jax.lax.fori_loop(1, n, step, blocks[(me - 1) % n])
+
+
+by_hand = jax.jit(jax.shard_map(ring_reduce_scatter, out_specs=P("d")))
+built_in = jax.jit(jax.shard_map(COLLECTIVES["psum_scatter"], out_specs=P("d")))
+print("equal:", jnp.array_equal(by_hand(long), built_in(long)))
+for function in (by_hand, built_in):
+    [one] = list_collectives(function, long)
+    print(f"{one.kind:18s} {one.times} x {one.elements} elements, each device sends {one.times * sent(one):.0f}")
+
+# %% [markdown]
+# The program has one permute, which runs seven times. Both programs send 56 elements, as the formula predicts. The built-in collective can use a better algorithm where the devices are connected by more than a ring.
+#
+# The pairs of `ppermute` need not form a ring. A device that receives nothing gets zeros, and no device may receive twice.
+
+# %%
+shift = lambda v: jax.lax.ppermute(v, "d", [(i, i + 1) for i in range(7)])
+print(jax.jit(jax.shard_map(shift, out_specs=P("d")))(x))
+print_error(lambda: jax.shard_map(lambda v: jax.lax.ppermute(v, "d", [(0, 2), (1, 2)]), out_specs=P("d"))(x))
+
+# %% [markdown]
+# ## Deeper: overlap computation and communication
+# A product that needs gathered rows cannot start before the all-gather has finished. If you build the all-gather from permutes, each device can multiply by the block that it has while the next block arrives. This is called a *collective matmul*.
+
+
+# %%
+def gather_then_multiply(lhs, rhs):
+    return lhs @ jax.lax.all_gather(rhs, "d", tiled=True)
+
+
+def multiply_while_moving(lhs, rhs):
+    me, columns = jax.lax.axis_index("d"), lhs.reshape(len(lhs), 8, -1)
+    total = columns[:, me] @ rhs
+    for step in range(1, 8):
+        rhs = jax.lax.ppermute(rhs, "d", ring)  # does not depend on the product of this step
+        total += columns[:, (me - step) % 8] @ rhs
+    return total
+
+
+left, right = (jax.device_put(rng.normal(size=(256, 256)).astype(np.float32), P("d")) for _ in range(2))
+products = [jax.jit(jax.shard_map(f, out_specs=P("d"))) for f in (gather_then_multiply, multiply_while_moving)]
+for product in products:
+    found = list_collectives(product, left, right)
+    print(f"{len(found)} x {found[0].kind} of {found[0].elements:,} elements, ", end="")
+    print(f"one device sends {sum(map(sent, found)):,.0f}")
+print("largest difference:", jnp.abs(products[0](left, right) - products[1](left, right)).max())
+
+# %% [markdown]
+# Both programs send the same number of elements. The second never stores all rows, and a device can send and multiply at the same time. How much time does this save? The following model has two parameters, the time to send a block and the time to multiply by a block. Change them and run the cell again.
+
+# %%
+SEND, MULTIPLY = 1.0, 1.5  # milliseconds for a block
+arrives = np.arange(8) * SEND
+start = [7 * SEND + np.arange(8) * MULTIPLY, np.zeros(8)]
+for step in range(1, 8):
+    start[1][step] = max(arrives[step], start[1][step - 1] + MULTIPLY)
+_, axes = plots.subplots(height=2.2)
+(send, _), (multiply, hatch) = plots.FILLS[:2]
+for place, begins in enumerate(start):
+    axes.barh([place - 0.2] * 7, [SEND] * 7, 0.36, left=arrives[:7], color=send, edgecolor="white", label="send")
+    green = {"color": multiply, "hatch": hatch, "edgecolor": "white", "label": "multiply"}
+    axes.barh([place + 0.2] * 8, [MULTIPLY] * 8, 0.36, left=begins, **green)
+axes.legend(*(entries[:2] for entries in axes.get_legend_handles_labels()), loc="center left", bbox_to_anchor=(1, 0.5))
+axes.set(yticks=(0, 1), yticklabels=("gather first", "collective matmul"), xlabel="milliseconds (model)")
+axes.invert_yaxis()
+ends = [begins[-1] + MULTIPLY for begins in start]
+plots.show(
+    f"Timelines of one device. Above each, seven blocks are sent, and below, eight blocks are multiplied. If all blocks "
+    f"are gathered first, the last product ends after {ends[0]:.1f} ms, and in the collective matmul after {ends[1]:.1f} ms."
+)
+
+# %% [markdown]
+# If a product takes longer than a transfer, the communication is hidden almost completely. Simulated devices share one CPU, so you cannot measure this here. Instead, we compiled both programs for accelerators, with matrices of shape (8192, 8192) in bfloat16.
+#
+# | compiled with JAX 0.10.2 for | gather first, scratch memory | collective matmul, scratch memory | products between the start and the end of a permute |
+# |---|---|---|---|
+# | eight TPU v5e | 134 MB | 17 MB | of four of the seven permutes |
+# | eight H100 | 134 MB | 164 MB | of one |
+#
+# The program for TPUs starts a permute, multiplies, and then waits for the permute. The program for GPUs performs six permutes first, and multiplies during the last. Compilers may also replace a collective. For TPUs, an all-gather of one element per device became an all-reduce. So read the program of your accelerator before you rely on an overlap or on a particular collective.
+#
+# ## Deeper: manual on one mesh axis only
+# With `axis_names`, a function is manual along some mesh axes, and the compiler partitions it along the others. This example is data parallel by hand and tensor parallel in Auto mode.
+
+# %%
+auto = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2, devices=eight)
+
+
+def two_layers(w1, w2, batch):
+    print("types inside:", jax.typeof(w1), jax.typeof(batch))
+    return jax.lax.pmean(jnp.mean((jnp.tanh(batch @ w1) @ w2) ** 2), "data")
+
+
+partly = jax.shard_map(two_layers, mesh=auto, in_specs=(P(), P(), P("data")), out_specs=P(), axis_names={"data"})
+shapes, specs = ((8, 32), (32, 8), (16, 8)), (P(None, "model"), P("model"), P("data"))
+with jax.set_mesh(auto):
+    arrays = [jax.device_put(rng.normal(size=s).astype(np.float32), p) for s, p in zip(shapes, specs, strict=True)]
+    for one in list_collectives(jax.grad(partly), *arrays):
+        print(f"{one.kind} of {one.elements} elements in groups of {one.group_size}")
+    wrong = jax.shard_map(two_layers, in_specs=(P(None, "model"), P(), P("data")), out_specs=P(), axis_names={"data"})
+    print_error(lambda: wrong(*arrays))
+
+# %% [markdown]
+# Inside, the weights have their full shapes, because they are partitioned only along `model`. The compiler inserted the all-reduce in groups of two. The other one, in groups of four, comes from `pmean` and its gradient. `in_specs` may contain manual axes only.
+#
+# ## Deeper: from pmap to shard_map
+# `jax.pmap` is the older way to write code for each device, and `vmap` was its model. It maps over a leading axis, whose size is the number of devices, and removes it.
+
+# %%
+with jax.set_mesh(None):  # pmap creates its own mesh
+    keys = jax.random.split(jax.random.key(0), 8)  # one for each device
+    drawn = jax.pmap(lambda key: jax.random.normal(key, (64, 64)))(keys)
+    print("normal: ", drawn.shape)
+    print("dot:    ", jax.pmap(jnp.dot)(drawn, drawn).shape)
+    print("psum:   ", jax.pmap(lambda one: jax.lax.psum(one, "i"), axis_name="i")(np.ones(8, np.float32)))
+    print("of vmap:", jax.pmap(jax.vmap(jnp.sin))(jnp.ones((8, 4, 3))).shape)  # (devices, examples, features)
+    print(jax.make_jaxpr(jax.pmap(jnp.sin))(jnp.ones((8, 2))))
+
+# %% [markdown]
+# In current versions, `pmap` is itself a `shard_map`, as the jaxpr shows. It removes the axis of size one from each shard and inserts it again, without the check of varying values. To migrate, keep this axis or drop it from the data.
+
+# %%
+mine = jax.shard_map(lambda key: jax.random.normal(key[0], (64, 64))[None], out_specs=P("d"))
+print("the same numbers:", np.array_equal(jax.jit(mine)(jax.device_put(keys, P("d"))), drawn))
+
+# %% [markdown]
+# | with `pmap` | with `shard_map` |
+# |---|---|
+# | data `(8, B / 8, ...)`, replicated parameters `(8, ...)` | data `(B, ...)` under `P("d")`, parameters under `P()` |
+# | `in_axes=(None, 0)` | `in_specs=(P(), P("d"))` |
+# | eight keys, one for each device | `key[0]` of eight keys under `P("d")`, or `jax.random.fold_in(key, jax.lax.axis_index("d"))` |
+# | `pmean(jax.grad(loss)(w, x), "i")` | the gradient of the `pmean` of the loss, or `pcast` first |
+# | `pmean` of metrics in an evaluation | the same, with `out_specs=P()` |
+# | `flax.jax_utils.replicate`, `unreplicate` | not needed |
+#
+# The fourth row changes results without an error, as the core has shown. For computations without communication, such as the cosine of a large array, you need neither. We time four versions.
+
+# %%
+many = np.linspace(0, 10, 2**21, dtype=np.float32)
+spread, cosine = jax.device_put(many, P("d")), jax.jit(jnp.cos)
+manual_cosine = jax.jit(jax.shard_map(jnp.cos, out_specs=P("d")))
+with jax.set_mesh(None):
+    single, stacked, mapped_cosine = (
+        jax.device_put(many, eight[0]),
+        jax.pmap(lambda v: v)(many.reshape(8, -1)),
+        jax.pmap(jnp.cos),
+    )
+    one_device, by_pmap = time_ms(lambda: cosine(single), lambda: mapped_cosine(stacked))
+by_jit, by_shard_map = time_ms(lambda: cosine(spread), lambda: manual_cosine(spread))
+times = {"one device": one_device, "jit, sharded": by_jit, "shard_map": by_shard_map, "pmap": by_pmap}
+_, axes = plots.subplots(height=1.9)
+axes.bar_label(axes.barh(list(times), list(times.values()), color=plots.COLOURS[5]), fmt="%.1f ms", padding=4)
+axes.set(xlabel="milliseconds", xlim=(0, 1.2 * max(times.values())))
+axes.invert_yaxis()
+plots.show(
+    "The time of the cosine of two million numbers. " + ", ".join(f"{k} {v:.1f} ms" for k, v in times.items()) + "."
+)
+
+# %% [markdown]
+# In the last three, each device computes an eighth of the cosines. Simulated devices share the cores of one CPU, so these times vary from run to run.
+#
+# ## Deeper: without the check
+# `check_vma=False` disables the types `{V:d}`. Older code used it under the name `check_rep=False`. The errors of the core then become silent, and gradients follow other rules.
+
+
+# %%
+def ratio(function, check):
+    mapped = jax.shard_map(function, in_specs=(P(), P("d")), out_specs=P("d"), check_vma=check)
+    each = np.asarray(jax.jit(mapped)(w, batch)).reshape(8, 4, 3) / expected  # the result of each device
+    return f"{each.mean():.3f} times" if np.allclose(each, each.mean()) else "differs between devices"
+
+
+mean = lambda value: jax.lax.pmean(value, "d")
+variants = {
+    "grad": jax.grad(loss),
+    "grad, then pmean": lambda w, batch: mean(jax.grad(loss)(w, batch)),
+    "grad of the pmean": jax.grad(lambda w, batch: mean(loss(w, batch))),
+    "grad of the pmean, then pmean": lambda w, batch: mean(jax.grad(lambda w: mean(loss(w, batch)))(w)),
+}
+for name, function in variants.items():
+    print(f"{name:30s} checked: {ratio(function, True):12s} unchecked: {ratio(function, False)}")
+silent = jax.shard_map(lambda shard: 2 * shard, in_specs=P("d"), out_specs=P(), check_vma=False)
+print("a varying value under out_specs=P():", jax.jit(silent)(x))
+
+# %% [markdown]
+# Without the check, JAX does not know which values vary, so it neither casts nor reduces. Each device gets the gradient of its own examples, and you have to average the gradients yourself, as with `pmap`. Code that mixes the two rules is wrong by a factor of eight, or the devices silently use different weights. Disable the check only for operations that do not support it.
+#
+# ## Deeper: gradients that are not reduced yet
+# The third kind of value is **unreduced** (lesson 17). Each device has a partial sum. If you cast a weight to *reduced*, its gradient is unreduced, and the type states that a sum is missing. `psum` or `psum_scatter` completes it.
+
+
+# %%
+def unreduced_gradient(w, batch):
+    reduced = jax.lax.pcast(w, "d", to="reduced")
+    gradient = jax.grad(lambda w: loss(w, batch) / 8)(reduced)
+    print("types:", jax.typeof(reduced), jax.typeof(gradient))
+    return jax.lax.psum(gradient, "d")
+
+
+compare("pcast to reduced, psum", on_shards(unreduced_gradient))
+
+# %% [markdown]
+# | type | the devices along `d` have | cast from it to | performs |
+# |---|---|---|---|
+# | `float32[2]{V:d}` | different values | unreduced | nothing |
+# | `float32[2]` | equal values | varying, reduced | nothing |
+# | `float32[2]{R:d}` | equal values, whose gradient is unreduced | varying | nothing |
+# | `float32[2]{U:d}` | partial sums | `psum`, `psum_scatter` | a collective |
+#
+# ## Deeper: pitfalls in JAX 0.10.2
+# If you decorate a function with `jax.shard_map` and state no mesh, it keeps the mesh of its first call. Call `jax.shard_map` inside of a function instead, as in the exercises.
+
+
+# %%
+@jax.shard_map(out_specs=P("d"))
+def twice(shard):
+    return 2 * shard
+
+
+print(twice(x).shape)
+with jax.set_mesh(jax.make_mesh((4,), ("d",), devices=eight[:4])):
+    print_error(lambda: twice(jax.device_put(np.ones(16, np.float32), P("d"))))
+
+# %% [markdown]
+# On Explicit axes, a function cannot use an array from outside that is not an argument. The size of an argument must be divisible, so pad it (lesson 16). `pmax` has no gradient. Outside of `jit`, each operation is compiled and run alone, so compile the whole function before you measure.
+
+# %%
+offset = jnp.ones(2)
+print_error(lambda: jax.shard_map(lambda shard: shard + offset, out_specs=P("d"))(x))
+print_error(lambda: jax.shard_map(show, mesh=row, in_specs=P("d"), out_specs=P("d"))(jnp.ones(10)), length=400)
+largest = jax.shard_map(lambda shard: jax.lax.pmax(shard.max(), "d"), out_specs=P())
+print_error(lambda: jax.grad(largest)(x))
+
+# %% [markdown]
+# ## Deeper: older code
+#
+# | in older code | now |
+# |---|---|
+# | `from jax.experimental.shard_map import shard_map` | `jax.shard_map` |
+# | `check_rep=False` | `check_vma=False`, where needed at all |
+# | `shard_map(f, mesh, in_specs, out_specs)` by position | keyword arguments |
+# | `auto=frozenset({"model"})` | `axis_names={"data"}`, which lists the manual axes |
+# | `jax.lax.pvary(value, "d")` | `jax.lax.pcast(value, "d", to="varying")`. JAX 0.10.2 has no `jax.lax.pvary`. |
+# | `jax.lax.all_gather_invariant` | in 0.10.2 `jax.lax.all_gather(..., to="invarying")` |
+# | `jax.lax.psum(1, "d")` for the number of devices | `jax.lax.axis_size("d")` |
+# | `jax.pmap(f, axis_name="i")`, `jax.experimental.maps.xmap` | `jax.shard_map` |
+
+# %% [markdown]
+# ## Summary
+#
+# | you want | you write |
+# |---|---|
+# | code for each device | `jax.shard_map(f, in_specs=..., out_specs=...)`, under `jax.set_mesh(mesh)` |
+# | to concatenate the results along `d` | `out_specs=P("d")` |
+# | one of several equal results | `out_specs=P()` |
+# | to know what differs between devices | `jax.typeof(value)`, with `{V:d}` for varying values |
+# | to treat an equal value as varying | `jax.lax.pcast(value, "d", to="varying")` |
+# | the sum on every device | `jax.lax.psum(value, "d")`, which sends 2 (n - 1) / n · S elements |
+# | one shard of the sum | `jax.lax.psum_scatter(value, "d", tiled=True)`, half as much |
+# | all shards | `jax.lax.all_gather(value, "d", tiled=True)`, whose gradient is a reduce-scatter |
+# | to exchange blocks, or to send to one device | `jax.lax.all_to_all`, `jax.lax.ppermute` |
+# | the gradient of the whole batch | `jax.grad` of a loss that contains `pmean` |
+# | a gradient for each device | `pcast` of the weights first, then `jax.grad` |
+# | the position and the number of devices | `jax.lax.axis_index("d")`, `jax.lax.axis_size("d")` |
+#
+# The JAX documentation has a page on [manual parallelism](https://docs.jax.dev/en/latest/201/shard-map.html). In the first exercise, two lines of a product of blocks are missing.
