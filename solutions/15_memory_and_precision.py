@@ -1826,7 +1826,7 @@ for n, segment, shape in ((307, 20, ()), (240, 8, (400,))):
     for force in forces:
         for _ in range(4):
             wanted = wanted + np.float32(0.01) * np.sin(params * wanted + force)
-    with case(f"for {n} steps in segments of {segment}{' and params like the state' if shape else ''}"):
+    with case(f"for {n} steps in segments of {segment}{' and `params` of the shape of `state`' if shape else ''}"):
         made = program(probe_residuals, params, state, forces, segment)
         got = made.run(params, state, forces, segment)["result"]
         compare(got, wanted, rtol=1e-3, atol=1e-3, label="the last state")

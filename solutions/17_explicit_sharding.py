@@ -1943,80 +1943,80 @@ require(
 def pagerank(links, steps, damping):
     n, k = len(links), links.sum(axis=1, keepdims=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / n)
-    step = lambda ranks, _: ((1 - damping) / n + damping * (ranks @ t), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+    f = lambda ranks, _: ((1 - damping) / n + damping * (ranks @ t), None)
+    return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Starts with replicated ranks, but after a step they are partitioned, so the carry changes its type."
 def pagerank(links, steps, damping):
     n, k = len(links), links.sum(axis=1, keepdims=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / n)
-    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n), None, length=steps)[0]
+    f = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
+    return jax.lax.scan(f, jnp.full(n, 1 / n), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Multiplies in the wrong order. A page then receives from the pages to which it links."
 def pagerank(links, steps, damping):
     n, k = len(links), links.sum(axis=1, keepdims=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / n)
-    step = lambda ranks, _: ((1 - damping) / n + damping * (t @ ranks), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+    f = lambda ranks, _: ((1 - damping) / n + damping * (t @ ranks), None)
+    return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Divides by zero for a page without links, so all ranks become NaN."
 def pagerank(links, steps, damping):
     n = len(links)
     t = links / links.sum(axis=1, keepdims=True)
-    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+    f = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
+    return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="A page without links distributes nothing here, so the sum of the ranks falls below 1."
 def pagerank(links, steps, damping):
     n = len(links)
     t = links / jnp.maximum(links.sum(axis=1, keepdims=True), 1)
-    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+    f = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
+    return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Normalises the columns of the table instead of its rows, so a page receives the mean of the pages that link to it."
 def pagerank(links, steps, damping):
     n = len(links)
     t = links / jnp.maximum(links.sum(axis=0, keepdims=True), 1)
-    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+    f = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
+    return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Exchanges the roles of c and 1 - c."
 def pagerank(links, steps, damping):
     n, k = len(links), links.sum(axis=1, keepdims=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / n)
-    step = lambda ranks, _: (damping / n + (1 - damping) * jnp.matmul(ranks, t, out_sharding=P("data")), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+    f = lambda ranks, _: (damping / n + (1 - damping) * jnp.matmul(ranks, t, out_sharding=P("data")), None)
+    return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Divides the rank of a page without links by n - 1, but it is divided among all n pages."
 def pagerank(links, steps, damping):
     n, k = len(links), links.sum(axis=1, keepdims=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / (n - 1))
-    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+    f = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
+    return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Adds 1 - c to each rank instead of (1 - c)/n."
 def pagerank(links, steps, damping):
     n, k = len(links), links.sum(axis=1, keepdims=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / n)
-    step = lambda ranks, _: ((1 - damping) + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+    f = lambda ranks, _: ((1 - damping) + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
+    return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Computes one step too many."
 def pagerank(links, steps, damping):
     n, k = len(links), links.sum(axis=1, keepdims=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / n)
-    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps + 1)[0]
+    f = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
+    return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps + 1)[0]
 
 
 # %% wrong="explicit-pagerank" because="Divides by the number of links to a page instead of the number of its own links."
@@ -2024,8 +2024,8 @@ def pagerank(links, steps, damping):
     n = len(links)
     k = links.sum(axis=0, keepdims=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / n)
-    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+    f = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
+    return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Gathers the table on every device, which is too large for one."
@@ -2034,11 +2034,11 @@ def pagerank(links, steps, damping):
     k = links.sum(axis=1, keepdims=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / n)
 
-    def step(ranks, _):
+    def f(ranks, _):
         received = jax.reshard(ranks, P()) @ shares
         return jax.reshard((1 - damping) / n + damping * received, P("data")), None
 
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+    return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Transposes the table to the other partitioning first, which moves all of it between the devices."
@@ -2046,17 +2046,17 @@ def pagerank(links, steps, damping):
     n, k = len(links), links.sum(axis=1, keepdims=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / n)
     t = jax.reshard(t, P(None, "data"))
-    step = lambda ranks, _: ((1 - damping) / n + damping * jax.reshard(ranks, P()) @ shares, None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+    f = lambda ranks, _: ((1 - damping) / n + damping * jax.reshard(ranks, P()) @ shares, None)
+    return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Returns replicated ranks, but each device should store those of its own pages."
 def pagerank(links, steps, damping):
     n, k = len(links), links.sum(axis=1, keepdims=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / n)
-    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
+    f = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
     first = jnp.full(n, 1 / n, out_sharding=P("data"))
-    return jax.reshard(jax.lax.scan(step, first, None, length=steps)[0], P())
+    return jax.reshard(jax.lax.scan(f, first, None, length=steps)[0], P())
 
 
 # %% wrong="explicit-pagerank" because="Uses an argument name of another library. The sums of JAX take `keepdims`, as in NumPy."
@@ -2064,8 +2064,8 @@ def pagerank(links, steps, damping):
     n = len(links)
     k = links.sum(axis=1, keepdim=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / n)
-    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+    f = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
+    return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="A page without links keeps its own rank here, but it should divide it among all pages."
@@ -2073,40 +2073,40 @@ def pagerank(links, steps, damping):
     n, k = len(links), links.sum(axis=1, keepdims=True)
     own = jnp.arange(n, out_sharding=P("data"))[:, None] == jnp.arange(n)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), own)
-    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+    f = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
+    return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Passes `out_sharding` to `eye`, which has no such argument."
 def pagerank(links, steps, damping):
     n, k = len(links), links.sum(axis=1, keepdims=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), jnp.eye(n, out_sharding=P("data", None)))
-    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+    f = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
+    return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Starts with ranks of 1 instead of 1/n."
 def pagerank(links, steps, damping):
     n, k = len(links), links.sum(axis=1, keepdims=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / n)
-    step = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
-    return jax.lax.scan(step, jnp.ones(n, out_sharding=P("data")), None, length=steps)[0]
+    f = lambda ranks, _: ((1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data")), None)
+    return jax.lax.scan(f, jnp.ones(n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Returns only the new carry from the body, but the body of `scan` returns a pair."
 def pagerank(links, steps, damping):
     n, k = len(links), links.sum(axis=1, keepdims=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / n)
-    step = lambda ranks, _: (1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data"))
-    return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+    f = lambda ranks, _: (1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data"))
+    return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 
 # %% wrong="explicit-pagerank" because="Starts with replicated ranks, but after a step they are partitioned, so the carry changes its type."
 def pagerank(links, steps, damping):
     n, k = len(links), links.sum(axis=1, keepdims=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / n)
-    step = lambda _, ranks: (1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data"))
-    return jax.lax.fori_loop(0, steps, step, jnp.ones(n) / n)
+    f = lambda _, ranks: (1 - damping) / n + damping * jnp.matmul(ranks, t, out_sharding=P("data"))
+    return jax.lax.fori_loop(0, steps, f, jnp.ones(n) / n)
 
 
 # %% wrong="explicit-pagerank" because="Reads single rows of the table in a loop, but JAX has no rule for a traced index into a partitioned axis."
@@ -2114,8 +2114,8 @@ def pagerank(links, steps, damping):
     n, k = len(links), jax.reshard(links.sum(axis=1), P())
     row = lambda i: jnp.where(k[i] > 0, links.at[i].get(out_sharding=P()) / jnp.maximum(k[i], 1), 1 / n)
     add = lambda ranks: lambda i, received: received + ranks[i] * row(i)
-    step = lambda _, ranks: (1 - damping) / n + damping * jax.lax.fori_loop(0, n, add(ranks), jnp.zeros(n))
-    return jax.reshard(jax.lax.fori_loop(0, steps, step, jnp.full(n, 1 / n)), P("data"))
+    f = lambda _, ranks: (1 - damping) / n + damping * jax.lax.fori_loop(0, n, add(ranks), jnp.zeros(n))
+    return jax.reshard(jax.lax.fori_loop(0, steps, f, jnp.full(n, 1 / n)), P("data"))
 
 
 # %% equivalent="explicit-pagerank" because="The condition is 0 or 1 and both branches are finite, so the product selects as `where` does."
