@@ -185,6 +185,18 @@ def predict_residuals(n):
     return found | {"narrow": 4 * n, "recomputed": 16 * n, "steps": 80 * n, "recomputed_steps": 80 * n}
 
 
+# %% wrong="memory-predict-residuals" because="Assumes that a checkpointed function stores all its residuals."
+def predict_residuals(n):
+    found = {"sine": 4 * n, "total": 0, "product": 12 * n, "two_sines": 8 * n}
+    return found | {"narrow": 4 * n, "recomputed": 16 * n, "steps": 80 * n, "recomputed_steps": 40 * n}
+
+
+# %% wrong="memory-predict-residuals" because="Counts x beside the carries of `recomputed_steps`, but x is the first of them."
+def predict_residuals(n):
+    found = {"sine": 4 * n, "total": 0, "product": 12 * n, "two_sines": 8 * n}
+    return found | {"narrow": 4 * n, "recomputed": 4 * n, "steps": 80 * n, "recomputed_steps": 44 * n}
+
+
 # %% wrong="memory-predict-residuals" because="Returns the numbers of the example's size for every n."
 def predict_residuals(n):
     found = {"sine": 400, "total": 0, "product": 1200, "two_sines": 800}
@@ -275,7 +287,7 @@ require(
 require(
     found >= parameters + 3 * x.nbytes,
     f"The residuals have {found:,} bytes, less than the parameters ({parameters:,} bytes) and the inputs of three blocks "
-    f"({x.nbytes} bytes each). So the backward pass recomputes several blocks together, and stores all their residuals.",
+    f"({x.nbytes} bytes each). Then the backward pass recomputes several blocks together, or does not reach all of them.",
 )
 
 # %% hidden="memory-remat-block" name="values" points=1
@@ -340,7 +352,7 @@ for depth, sines in ((3, 5), (5, 2)):
     require(
         arrays > depth - 0.5,
         f"With {depth} layers, only {arrays:.1f} arrays of the size of x are stored in addition to the parameters; expected "
-        f"{depth} or {depth + 1}. The backward pass has to recompute several blocks together.",
+        f"{depth} or {depth + 1}. The backward pass recomputes several blocks together, or does not reach all.",
     )
 
 # %% [markdown] why="memory-remat-block"
@@ -393,6 +405,14 @@ def remat_loss(block, layers, x):
     for layer in layers[1:]:
         x = block(layer, x)
     return mean_square(x)
+
+
+# %% wrong="memory-remat-block" because="Does not checkpoint the last block, so all its residuals are stored."
+def remat_loss(block, layers, x):
+    remat = jax.checkpoint(block)
+    for layer in layers[:-1]:
+        x = remat(layer, x)
+    return mean_square(block(layers[-1], x))
 
 
 # %% wrong="memory-remat-block" because="Stops the gradient between the blocks, so that little is stored, and the gradients of the earlier layers are 0."
@@ -937,211 +957,211 @@ with case("when a gradient overflows and the scale is at most 1"):
 
 # %% wrong="memory-mixed-precision-step" because="Divides the float16 gradients by the scale before they are cast, so small gradients become 0 again."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    gradients = jax.tree.map(lambda g: (g / scale.astype(jnp.float16)).astype(jnp.float32), gradients)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
-    return params, jnp.where(finite, scale, scale / 2), value
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    grads = jax.tree.map(lambda g: (g / scale.astype(jnp.float16)).astype(jnp.float32), grads)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return params, jnp.where(finite, scale, scale / 2), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Updates the float16 copy of the parameters, so small updates are lost."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
-    moved = jax.tree.map(lambda p, g: (p - rate * g).astype(jnp.float16).astype(jnp.float32), half(params), gradients)
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    moved = jax.tree.map(lambda p, g: (p - rate * g).astype(jnp.float16).astype(jnp.float32), half(params), grads)
     params = jax.tree.map(lambda p, m: jnp.where(finite, m, p), params, moved)
-    return params, jnp.where(finite, scale, scale / 2), value
+    return params, jnp.where(finite, scale, scale / 2), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Does not scale the loss, so gradients below the smallest float16 become 0."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    value, gradients = jax.value_and_grad(lambda params: loss(params, half(x), y))(half(params))
-    gradients = jax.tree.map(lambda g: g.astype(jnp.float32), gradients)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
-    return params, jnp.where(finite, scale, scale / 2), value
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    v, grads = jax.value_and_grad(lambda params: loss(params, half(x), y))(half(params))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32), grads)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return params, jnp.where(finite, scale, scale / 2), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Does not divide the gradients by the scale, so the step is too long."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    gradients = jax.tree.map(lambda g: g.astype(jnp.float32), gradients)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
-    return params, jnp.where(finite, scale, scale / 2), value
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32), grads)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return params, jnp.where(finite, scale, scale / 2), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Returns the scaled loss."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    value, gradients = jax.value_and_grad(lambda params: scale * loss(params, half(x), y))(half(params))
-    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
-    return params, jnp.where(finite, scale, scale / 2), value
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    v, grads = jax.value_and_grad(lambda params: scale * loss(params, half(x), y))(half(params))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return params, jnp.where(finite, scale, scale / 2), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Chooses with a Python `if`, which needs a value, but the gradients are traced."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
-    if all(jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)):
-        return jax.tree.map(lambda p, g: p - rate * g, params, gradients), scale, value
-    return params, scale / 2, value
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
+    if all(jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)):
+        return jax.tree.map(lambda p, g: p - rate * g, params, grads), scale, v
+    return params, scale / 2, v
 
 
 # %% wrong="memory-mixed-precision-step" because="Decides for each parameter by itself, so a step changes some parameters and not others."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
-    params = jax.tree.map(lambda p, g: jnp.where(jnp.all(jnp.isfinite(g)), p - rate * g, p), params, gradients)
-    return params, jnp.where(finite, scale, scale / 2), value
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    params = jax.tree.map(lambda p, g: jnp.where(jnp.all(jnp.isfinite(g)), p - rate * g, p), params, grads)
+    return params, jnp.where(finite, scale, scale / 2), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Looks at the loss instead of the gradients, but the loss is finite when a gradient overflows."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
-    finite = jnp.isfinite(value * scale)
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
-    return params, jnp.where(finite, scale, scale / 2), value
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
+    finite = jnp.isfinite(v * scale)
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return params, jnp.where(finite, scale, scale / 2), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Computes in float32, because neither the parameters nor x are cast."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, x, y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(params)
-    gradients = jax.tree.map(lambda g: g / scale, gradients)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
-    return params, jnp.where(finite, scale, scale / 2), value
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, x, y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(params)
+    grads = jax.tree.map(lambda g: g / scale, grads)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return params, jnp.where(finite, scale, scale / 2), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Does not cast x, so its float32 values promote the products to float32."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, x, y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
-    return params, jnp.where(finite, scale, scale / 2), value
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, x, y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return params, jnp.where(finite, scale, scale / 2), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Does not reduce the scale after an overflow, so every later step overflows too."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
-    return params, scale, value
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return params, scale, v
 
 
 # %% wrong="memory-mixed-precision-step" because="Multiplies by the scale in float16, where a scale above 65504 is infinite."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
     f16 = jnp.float16
-    scaled = lambda params: (lambda value: (value.astype(f16) * scale.astype(f16), value))(loss(params, half(x), y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
-    return params, jnp.where(finite, scale, scale / 2), value
+    scaled = lambda params: (lambda v: (v.astype(f16) * scale.astype(f16), v))(loss(params, half(x), y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return params, jnp.where(finite, scale, scale / 2), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Adds up the float16 gradients to test them, and the sum of finite gradients can be infinite."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    finite = jnp.isfinite(sum(jnp.sum(g) for g in jax.tree.leaves(gradients)))
-    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
-    return params, jnp.where(finite, scale, scale / 2), value
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    finite = jnp.isfinite(sum(jnp.sum(g) for g in jax.tree.leaves(grads)))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return params, jnp.where(finite, scale, scale / 2), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Sets a lower limit for the scale, so an overflow at this scale is repeated in every later step."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
-    return params, jnp.where(finite, scale, jnp.maximum(scale / 2, 1.0)), value
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return params, jnp.where(finite, scale, jnp.maximum(scale / 2, 1.0)), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Tests for NaN only, but a gradient that overflows is infinite."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
-    finite = ~jnp.any(jnp.array([jnp.any(jnp.isnan(g)) for g in jax.tree.leaves(gradients)]))
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
-    return params, jnp.where(finite, scale, scale / 2), value
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
+    finite = ~jnp.any(jnp.array([jnp.any(jnp.isnan(g)) for g in jax.tree.leaves(grads)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return params, jnp.where(finite, scale, scale / 2), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Returns the loss of a second call in float32, instead of the one that is differentiated."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
     params_before = params
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
     return params, jnp.where(finite, scale, scale / 2), loss(params_before, x, y)
 
 
 # %% wrong="memory-mixed-precision-step" because="Replaces gradients that are not finite by numbers, and then updates with them instead of skipping the step."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    gradients = jax.tree.map(lambda g: jnp.nan_to_num(g.astype(jnp.float32)) / scale, gradients)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
-    return params, jnp.where(finite, scale, scale / 2), value
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    grads = jax.tree.map(lambda g: jnp.nan_to_num(g.astype(jnp.float32)) / scale, grads)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return params, jnp.where(finite, scale, scale / 2), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Does not reduce the scale after an overflow, so every later step overflows too."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
-    return params, jnp.where(finite, scale, scale * 2), value
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return params, jnp.where(finite, scale, scale * 2), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Returns the parameters in float16, so small updates are lost."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
-    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
-    return half(params), jnp.where(finite, scale, scale / 2), value
+    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return half(params), jnp.where(finite, scale, scale / 2), v
 
 
 # %% right="memory-mixed-precision-step"
@@ -1363,7 +1383,7 @@ for depth, near, sines in ((4, 1, 3), (9, 6, 1)):
     with case(f"for {depth} layers and near = {near}"):
         on_host, on_device = ask(probe_placement, weights, x, near, sines)
         on_device -= weights.nbytes
-        require(on_host.size, "no residual is in the memory pinned_host. Did the policy find the name of the value?")
+        require(on_host.size, "no residual is in the memory pinned_host. If you use a policy, does it find the name?")
         require(
             on_host.nbytes == (depth - near) * x.nbytes,
             f"the residuals in host memory have {on_host.nbytes:,} bytes; expected those of the inputs of {depth - near} "
@@ -1669,11 +1689,11 @@ def offload_loss(layer, weights, x, near):
 #
 # **Goal.** A simulation has thousands of steps, and its gradient has to go back through all of them. Store the state at the start of each segment of the simulation, and recompute the steps of one segment at a time.
 #
-# **Signature.** `simulate(step, params, state, forces, segment)`. `step(params, state, force)` returns the next state, an array with the shape of `state`, as `pendulum` from the setup does. `forces` has shape `(n, ...)`, and step i gets `forces[i]`. `segment` is a Python int, the number of steps of a segment. The result is the state after n steps. If `segment` does not divide n, the last segment is shorter, also if it is the only one.
+# **Signature.** `simulate(step, params, state, forces, segment)`. `step(params, state, force)` returns the next state, an array with the shape of `state`, as `pendulum` from the setup does. `forces` has shape `(n, ...)`, and step i gets `forces[i]`. `segment` is a Python int, the number of steps of a segment. The result is the state after n steps. If `segment` does not divide n, the last segment is shorter. If n is less than `segment`, this segment is the only one.
 #
 # **Example.** For n = 250 steps and `segment = 16`, there are 15 segments of 16 steps and one of 10. The residuals are `params`, `forces` and the 16 states at the starts of the segments. The gradient of a scan alone stores several arrays for each of the 250 steps.
 #
-# **Judged.** The result, and the gradients with respect to `params`, `state` and `forces`. The residuals have the bytes of `params`, of `forces` and of a state for each segment, or one state more or less. The compiled gradient needs temporary memory for about these states and the residuals of one segment. The program does not grow with n or `segment`. **Not judged.** Speed, and a few numbers for each step, such as a mask.
+# **Judged.** The result, and the gradients with respect to `params`, `state` and `forces`. The residuals have the bytes of `params` and `forces`, stored once, and of a state for each segment, or one state more or less. The compiled gradient needs temporary memory for about these states and the residuals of one segment. The program does not grow with n or `segment`. **Not judged.** Speed, and a few numbers for each step, such as a mask.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1718,8 +1738,8 @@ def probe_example(params, state, forces):
 
 
 rng = inputs.rng()
-params = {"length": rng.uniform(1, 2, 3).astype(np.float32), "damping": rng.uniform(0, 1, 3).astype(np.float32)}
-state, forces = rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=(250, 3)).astype(np.float32)
+params = {name: rng.uniform(least, least + 1, 50).astype(np.float32) for name, least in (("length", 1), ("damping", 0))}
+state, forces = rng.normal(size=(2, 50)).astype(np.float32), rng.normal(size=(250, 50)).astype(np.float32)
 made, (angle, speed) = program(probe_example, params, state, forces), state.astype(np.float64)
 for force in forces:
     speed = speed + 0.01 * (force - np.sin(angle) / params["length"] - params["damping"] * speed)
@@ -1729,7 +1749,8 @@ compare(got, np.float32([angle, speed]), rtol=1e-3, atol=1e-3, label="the state 
 found = nbytes(made.outputs["stored"]) - nbytes(params) - forces.nbytes
 require(
     found < 18.9 * state.nbytes + 512,
-    f"In addition to `params` and `forces`, the residuals have {found:,} bytes; expected 16 states of {state.nbytes} bytes.",
+    f"In addition to `params` and `forces`, which are stored once, the residuals have {found:,} bytes; expected 16 states "
+    f"of {state.nbytes} bytes.",
 )
 
 # %% hidden="memory-remat-scan" name="values" points=2
@@ -1769,8 +1790,8 @@ for n, segment in ((14, 4), (41, 7), (12, 4), (35, 7), (3, 5), (5, 1)):
 for few, many in ((14, 41), (12, 35)):
     require(
         made[many].operations < made[few].operations + 12,  # a size of 1 or 0 changes a few
-        "The program grows with the number of steps or of segments. Use scans, neither unrolled nor over slices that are "
-        "made in Python.",
+        "The program has more operations for a longer simulation. Use one scan over all whole segments, neither unrolled nor "
+        "over slices that are made in Python.",
     )
 
 # %% hidden="memory-remat-scan" name="memory" points=2
@@ -1797,24 +1818,24 @@ def probe_residuals(params, state, forces, segment):
     return {"result": result, "stored": jax.tree.leaves(backward)}
 
 
-for n, segment in ((307, 20), (240, 8)):
+for n, segment, shape in ((307, 20, ()), (240, 8, (400,))):
     rng = inputs.rng()
-    params, state = np.float32(rng.uniform(0.5, 1)), rng.normal(size=400).astype(np.float32)
+    params, state = np.float32(rng.uniform(0.5, 1, shape)), rng.normal(size=400).astype(np.float32)
     forces = rng.normal(size=n).astype(np.float32)
     wanted = state
     for force in forces:
         for _ in range(4):
             wanted = wanted + np.float32(0.01) * np.sin(params * wanted + force)
-    with case(f"for {n} steps in segments of {segment}"):
+    with case(f"for {n} steps in segments of {segment}{' and `params` of the shape of `state`' if shape else ''}"):
         made = program(probe_residuals, params, state, forces, segment)
         got = made.run(params, state, forces, segment)["result"]
         compare(got, wanted, rtol=1e-3, atol=1e-3, label="the last state")
-        states, segments = (nbytes(made.outputs["stored"]) - forces.nbytes) / state.nbytes, -(-n // segment)
+        states, segments = (nbytes(made.outputs["stored"]) - nbytes([params, forces])) / state.nbytes, -(-n // segment)
         for words, beyond in (("many", states - segments - 2.5), ("few", segments - 1.5 - states)):
             require(
                 beyond < 0,
-                f"the residuals have too {words} bytes; expected those of `forces` and of {segments} states, one for each "
-                "segment.",
+                f"the residuals have too {words} bytes; expected those of `params`, `forces` and of {segments} states, one for "
+                "each segment.",
             )
         made = program(probe_memory, params, state, forces, segment)
         got = made.run(params, state, forces, segment)["result"]
@@ -1832,7 +1853,7 @@ for n, segment in ((307, 20), (240, 8)):
 
 # %% wrong="memory-remat-scan" because="Stores the state of every step, because the segments are not checkpointed."
 def simulate(step, params, state, forces, segment):
-    body = jax.checkpoint(lambda state, force: (step(params, state, force), None))
+    body = jax.checkpoint(lambda state, f: (step(params, state, f), None))
     return jax.lax.scan(body, state, forces)[0]
 
 
@@ -1840,94 +1861,94 @@ def simulate(step, params, state, forces, segment):
 def simulate(step, params, state, forces, segment):
     @jax.checkpoint
     def run(params, state, forces):
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]
 
     return run(params, state, forces)
 
 
 # %% wrong="memory-remat-scan" because="Uses no `jax.checkpoint`, so the residuals of every step are stored."
 def simulate(step, params, state, forces, segment):
-    def run_segment(state, forces):
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+    def run(state, forces):
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]
 
-    whole = len(forces) // segment * segment
-    segments = forces[:whole].reshape(-1, segment, *forces.shape[1:])
-    state, _ = jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)
-    return run_segment(state, forces[whole:])
+    w = len(forces) // segment * segment
+    parts = forces[:w].reshape(-1, segment, *forces.shape[1:])
+    state, _ = jax.lax.scan(lambda state, forces: (run(state, forces), None), state, parts)
+    return run(state, forces[w:])
 
 
 # %% wrong="memory-remat-scan" because="Swaps the number of segments and the number of steps in a segment."
 def simulate(step, params, state, forces, segment):
     @jax.checkpoint
-    def run_segment(state, forces):
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+    def run(state, forces):
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]
 
-    whole = len(forces) // segment * segment
-    segments = forces[:whole].reshape(segment, -1, *forces.shape[1:])
-    state, _ = jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)
-    return run_segment(state, forces[whole:])
+    w = len(forces) // segment * segment
+    parts = forces[:w].reshape(segment, -1, *forces.shape[1:])
+    state, _ = jax.lax.scan(lambda state, forces: (run(state, forces), None), state, parts)
+    return run(state, forces[w:])
 
 
 # %% wrong="memory-remat-scan" because="Loops over the segments in Python, so the program grows with their number."
 def simulate(step, params, state, forces, segment):
     @jax.checkpoint
-    def run_segment(state, forces):
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+    def run(state, forces):
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]
 
     for start in range(0, len(forces), segment):
-        state = run_segment(state, forces[start : start + segment])
+        state = run(state, forces[start : start + segment])
     return state
 
 
 # %% wrong="memory-remat-scan" because="Stores the state of every step, because the segments are not checkpointed."
 def simulate(step, params, state, forces, segment):
-    body = jax.checkpoint(lambda state, force: (step(params, state, force), None))
-    whole = len(forces) // segment * segment
-    segments = forces[:whole].reshape(-1, segment, *forces.shape[1:])
-    state, _ = jax.lax.scan(lambda state, forces: jax.lax.scan(body, state, forces), state, segments)
-    return jax.lax.scan(body, state, forces[whole:])[0]
+    body = jax.checkpoint(lambda state, f: (step(params, state, f), None))
+    w = len(forces) // segment * segment
+    parts = forces[:w].reshape(-1, segment, *forces.shape[1:])
+    state, _ = jax.lax.scan(lambda state, forces: jax.lax.scan(body, state, forces), state, parts)
+    return jax.lax.scan(body, state, forces[w:])[0]
 
 
 # %% wrong="memory-remat-scan" because="Stops the gradient at the start of each segment, so only the last segment contributes to the gradients."
 def simulate(step, params, state, forces, segment):
     @jax.checkpoint
-    def run_segment(state, forces):
+    def run(state, forces):
         state = jax.lax.stop_gradient(state)
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]
 
-    whole = len(forces) // segment * segment
-    segments = forces[:whole].reshape(-1, segment, *forces.shape[1:])
-    state, _ = jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)
-    return run_segment(state, forces[whole:])
+    w = len(forces) // segment * segment
+    parts = forces[:w].reshape(-1, segment, *forces.shape[1:])
+    state, _ = jax.lax.scan(lambda state, forces: (run(state, forces), None), state, parts)
+    return run(state, forces[w:])
 
 
 # %% wrong="memory-remat-scan" because="Pairs each step with a force of another segment, because the reshaped forces are transposed."
 def simulate(step, params, state, forces, segment):
     @jax.checkpoint
-    def run_segment(state, forces):
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+    def run(state, forces):
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]
 
-    whole = len(forces) // segment * segment
-    segments = forces[:whole].reshape(segment, -1, *forces.shape[1:]).swapaxes(0, 1)
-    state, _ = jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)
-    return run_segment(state, forces[whole:])
+    w = len(forces) // segment * segment
+    parts = forces[:w].reshape(segment, -1, *forces.shape[1:]).swapaxes(0, 1)
+    state, _ = jax.lax.scan(lambda state, forces: (run(state, forces), None), state, parts)
+    return run(state, forces[w:])
 
 
 # %% wrong="memory-remat-scan" because="Reshapes the forces to two axes, which fails or mixes them up if a force is an array."
 def simulate(step, params, state, forces, segment):
     @jax.checkpoint
-    def run_segment(state, forces):
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+    def run(state, forces):
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]
 
-    whole = len(forces) // segment * segment
-    segments = forces[:whole].reshape(-1, segment)
-    state, _ = jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)
-    return run_segment(state, forces[whole:])
+    w = len(forces) // segment * segment
+    parts = forces[:w].reshape(-1, segment)
+    state, _ = jax.lax.scan(lambda state, forces: (run(state, forces), None), state, parts)
+    return run(state, forces[w:])
 
 
 # %% wrong="memory-remat-scan" because="Uses no `jax.checkpoint`, so the residuals of every step are stored."
 def simulate(step, params, state, forces, segment):
-    return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+    return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]
 
 
 # %% wrong="memory-remat-scan" because="Stops the gradient with respect to `params`, which is 0 then."
@@ -1935,13 +1956,13 @@ def simulate(step, params, state, forces, segment):
     params = jax.lax.stop_gradient(params)
 
     @jax.checkpoint
-    def run_segment(state, forces):
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+    def run(state, forces):
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]
 
-    whole = len(forces) // segment * segment
-    segments = forces[:whole].reshape(-1, segment, *forces.shape[1:])
-    state, _ = jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)
-    return run_segment(state, forces[whole:])
+    w = len(forces) // segment * segment
+    parts = forces[:w].reshape(-1, segment, *forces.shape[1:])
+    state, _ = jax.lax.scan(lambda state, forces: (run(state, forces), None), state, parts)
+    return run(state, forces[w:])
 
 
 # %% wrong="memory-remat-scan" because="Stops the gradient with respect to `forces`, which is 0 then."
@@ -1949,80 +1970,80 @@ def simulate(step, params, state, forces, segment):
     forces = jax.lax.stop_gradient(forces)
 
     @jax.checkpoint
-    def run_segment(state, forces):
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+    def run(state, forces):
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]
 
-    whole = len(forces) // segment * segment
-    segments = forces[:whole].reshape(-1, segment, *forces.shape[1:])
-    state, _ = jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)
-    return run_segment(state, forces[whole:])
+    w = len(forces) // segment * segment
+    parts = forces[:w].reshape(-1, segment, *forces.shape[1:])
+    state, _ = jax.lax.scan(lambda state, forces: (run(state, forces), None), state, parts)
+    return run(state, forces[w:])
 
 
 # %% wrong="memory-remat-scan" because="Unrolls the loop over the steps of a segment, so the program grows with `segment`."
 def simulate(step, params, state, forces, segment):
     @jax.checkpoint
-    def run_segment(state, forces):
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces, unroll=segment)[0]
+    def run(state, forces):
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces, unroll=segment)[0]
 
-    whole = len(forces) // segment * segment
-    segments = forces[:whole].reshape(-1, segment, *forces.shape[1:])
-    state, _ = jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)
-    return run_segment(state, forces[whole:])
-
-
-# %% wrong="memory-remat-scan" because="Reshapes all forces into segments, which fails if `segment` does not divide their number."
-def simulate(step, params, state, forces, segment):
-    @jax.checkpoint
-    def run_segment(state, forces):
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
-
-    segments = forces.reshape(-1, segment, *forces.shape[1:])
-    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+    w = len(forces) // segment * segment
+    parts = forces[:w].reshape(-1, segment, *forces.shape[1:])
+    state, _ = jax.lax.scan(lambda state, forces: (run(state, forces), None), state, parts)
+    return run(state, forces[w:])
 
 
 # %% wrong="memory-remat-scan" because="Reshapes all forces into segments, which fails if `segment` does not divide their number."
 def simulate(step, params, state, forces, segment):
     @jax.checkpoint
-    def run_segment(state, forces):
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+    def run(state, forces):
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]
 
-    segments = forces.reshape(len(forces) // segment, segment, *forces.shape[1:])
-    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+    parts = forces.reshape(-1, segment, *forces.shape[1:])
+    return jax.lax.scan(lambda state, forces: (run(state, forces), None), state, parts)[0]
+
+
+# %% wrong="memory-remat-scan" because="Reshapes all forces into segments, which fails if `segment` does not divide their number."
+def simulate(step, params, state, forces, segment):
+    @jax.checkpoint
+    def run(state, forces):
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]
+
+    parts = forces.reshape(len(forces) // segment, segment, *forces.shape[1:])
+    return jax.lax.scan(lambda state, forces: (run(state, forces), None), state, parts)[0]
 
 
 # %% wrong="memory-remat-scan" because="Leaves out the steps after the last whole segment."
 def simulate(step, params, state, forces, segment):
     @jax.checkpoint
-    def run_segment(state, forces):
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+    def run(state, forces):
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]
 
-    whole = len(forces) // segment * segment
-    segments = forces[:whole].reshape(-1, segment, *forces.shape[1:])
-    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+    w = len(forces) // segment * segment
+    parts = forces[:w].reshape(-1, segment, *forces.shape[1:])
+    return jax.lax.scan(lambda state, forces: (run(state, forces), None), state, parts)[0]
 
 
 # %% wrong="memory-remat-scan" because="Pads the forces with zeros and runs these steps too, which moves the state after the last step."
 def simulate(step, params, state, forces, segment):
     @jax.checkpoint
-    def run_segment(state, forces):
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+    def run(state, forces):
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]
 
     count = -(-len(forces) // segment)
     padding = [(0, count * segment - len(forces))] + [(0, 0)] * (forces.ndim - 1)
-    segments = jnp.pad(forces, padding).reshape(count, segment, *forces.shape[1:])
-    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+    parts = jnp.pad(forces, padding).reshape(count, segment, *forces.shape[1:])
+    return jax.lax.scan(lambda state, forces: (run(state, forces), None), state, parts)[0]
 
 
 # %% wrong="memory-remat-scan" because="Runs the remaining steps in a Python loop, so the program grows with their number."
 def simulate(step, params, state, forces, segment):
     @jax.checkpoint
-    def run_segment(state, forces):
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+    def run(state, forces):
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]
 
-    whole = len(forces) // segment * segment
-    segments = forces[:whole].reshape(-1, segment, *forces.shape[1:])
-    state, _ = jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)
-    for force in forces[whole:]:
+    w = len(forces) // segment * segment
+    parts = forces[:w].reshape(-1, segment, *forces.shape[1:])
+    state, _ = jax.lax.scan(lambda state, forces: (run(state, forces), None), state, parts)
+    for force in forces[w:]:
         state = step(params, state, force)
     return state
 
@@ -2030,28 +2051,55 @@ def simulate(step, params, state, forces, segment):
 # %% wrong="memory-remat-scan" because="Runs the remaining steps first, but they are the last ones."
 def simulate(step, params, state, forces, segment):
     @jax.checkpoint
-    def run_segment(state, forces):
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+    def run(state, forces):
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]
 
     rest = len(forces) % segment
-    state = run_segment(state, forces[len(forces) - rest :])
-    segments = forces[: len(forces) - rest].reshape(-1, segment, *forces.shape[1:])
-    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+    state = run(state, forces[len(forces) - rest :])
+    parts = forces[: len(forces) - rest].reshape(-1, segment, *forces.shape[1:])
+    return jax.lax.scan(lambda state, forces: (run(state, forces), None), state, parts)[0]
 
 
 # %% wrong="memory-remat-scan" because="Names the states but checkpoints the whole simulation, so the residuals of all steps are stored while it is recomputed."
 def simulate(step, params, state, forces, segment):
     def run(state, forces):
         state = checkpoint_name(state, "start")
-        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0], None
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0], None
 
     def whole_run(params, state, forces):
-        whole = len(forces) // segment * segment
-        segments = forces[:whole].reshape(-1, segment, *forces.shape[1:])
-        return run(jax.lax.scan(run, state, segments)[0], forces[whole:])[0]
+        w = len(forces) // segment * segment
+        parts = forces[:w].reshape(-1, segment, *forces.shape[1:])
+        return run(jax.lax.scan(run, state, parts)[0], forces[w:])[0]
 
     policy = jax.checkpoint_policies.save_only_these_names("start")
     return jax.checkpoint(whole_run, policy=policy)(params, state, forces)
+
+
+# %% wrong="memory-remat-scan" because="Stores a copy of `params` for each segment. The body can read them without a carry or an input."
+def simulate(step, params, state, forces, segment):
+    @jax.checkpoint
+    def run(carry, forces):
+        params, state = carry
+        return (params, jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0]), None
+
+    w = len(forces) // segment * segment
+    parts = forces[:w].reshape(-1, segment, *forces.shape[1:])
+    carry, _ = jax.lax.scan(run, (params, state), parts)
+    return run(carry, forces[w:])[0][1]
+
+
+# %% wrong="memory-remat-scan" because="Stores a copy of `params` for each segment. The body can read them without a carry or an input."
+def simulate(step, params, state, forces, segment):
+    @jax.checkpoint
+    def run(state, inputs):
+        params, forces = inputs
+        return jax.lax.scan(lambda state, f: (step(params, state, f), None), state, forces)[0], None
+
+    count = len(forces) // segment
+    parts = forces[: count * segment].reshape(count, segment, *forces.shape[1:])
+    copies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), params)
+    state, _ = jax.lax.scan(run, state, (copies, parts))
+    return run(state, (params, forces[count * segment :]))[0]
 
 
 # %% right="memory-remat-scan"
