@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 19 · shard_map: code for each device
 #
-# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/19_shard_map/19_shard_map.ipynb).* After the core, you can write the program of one device, choose its collectives, compute how much they send, and take gradients that are neither missing nor too large.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/19_shard_map/19_shard_map.ipynb).* After the core, you can write the program of one device, choose its collectives, compute how much they send, and take gradients that are reduced exactly once.
 #
 # **Prerequisites.** Gradients (lesson 04), `scan` (08), meshes and collectives (16), Explicit axes (17), data parallelism (18). Try to answer these questions from memory.
 #
@@ -9,7 +9,7 @@
 #
 # <details><summary>Answer</summary>
 #
-# After the all-reduce, the sum of the eight arrays, with shape `(16,)`. After the reduce-scatter, an eighth of this sum, with shape `(2,)`.
+# After the all-reduce, the sum of the eight arrays, with shape `(16,)`. After the reduce-scatter, its shard of this sum, with shape `(2,)`.
 # </details>
 #
 # 2. From 17: What does the type `float32[8@x,4]` state?
@@ -48,7 +48,7 @@ eight = list(devices.mesh((8,), ("all",)).devices)
 # ## The program of one device
 # In Auto and Explicit mode, the compiler inserts the collectives. Sometimes you know a better program. **How do you write what one device computes, and what it sends?**
 #
-# `jax.shard_map` runs a function on every device, on the shards that are stored there. This example multiplies two matrices on a mesh of four by two devices.
+# `jax.shard_map` runs the same function on every device, on the shards it stores (*single program, multiple data*, SPMD). This example multiplies two matrices on a mesh of four by two devices.
 
 # %%
 mesh = jax.make_mesh((4, 2), ("x", "y"), devices=eight)
@@ -68,7 +68,7 @@ print("equal to NumPy:", np.array_equal(c, np.asarray(a) @ np.asarray(b)), "  ty
 plots.show_shardings({"a": a, "b": b, "a @ b": c}, "The two matrices and their product.")
 
 # %% [markdown]
-# The summed axis is partitioned along `y`, so a product of blocks contains a part of each sum. `jax.lax.psum` adds these parts. It is the only collective.
+# The summed axis is partitioned along `y`, so a product of blocks contains a part of each sum. `jax.lax.psum` adds these parts with a single all-reduce.
 
 # %%
 print_collectives(jax.jit(blocked).lower(a, b).compile())  # the elements on one device
@@ -105,14 +105,14 @@ for spec in (P("d"), P()):
     print(f"{spec!s:7s}", total(x))
 
 # %% [markdown]
-# A name in `out_specs` concatenates the results along that mesh axis. Without a name, one result is used, and the others have to be *equal*. On Explicit axes, `in_specs` must match the types of the arguments, and you may omit it.
+# A name in `out_specs` concatenates the results along that mesh axis. Without a name, JAX uses one result, and all results must be *equal*. On Explicit axes, `in_specs` must match the types of the arguments and may be omitted.
 
 # %%
 print_error(lambda: jax.shard_map(show, in_specs=P(), out_specs=P())(x), length=360)
 
 # %% [markdown]
 # ## Which values differ between devices?
-# Suppose that you forget the `psum`, but state `out_specs=P()`.
+# Suppose you forget the `psum` but write `out_specs=P()`.
 
 # %% [markdown] predict="manual-varying"
 # What is the result of `jax.shard_map(lambda shard: 2 * shard, in_specs=P("d"), out_specs=P())(x)`?
@@ -126,7 +126,7 @@ doubled = jax.shard_map(lambda shard: 2 * shard, in_specs=P("d"), out_specs=P())
 print_error(lambda: jax.jit(doubled).trace(x), length=420)
 
 # %% [markdown]
-# Inside `shard_map`, a value is **[varying](../docs/glossary.md#varying)** along a mesh axis if the devices along it may have different values. The type contains this as `{V:d}`.
+# Inside `shard_map`, a value is **[varying](../docs/glossary.md#varying)** along a mesh axis if the devices along it may have different values. Its type then contains `{V:d}`.
 
 
 # %%
@@ -146,7 +146,7 @@ def types(shard, whole):
 _ = jax.shard_map(types, in_specs=(P("d"), P()), out_specs=P("d"))(x, jnp.ones(2))
 
 # %% [markdown]
-# An argument varies along the axes in its spec, and the result of a `psum` no longer does. `axis_index` is the position of the device. By default (`check_vma=True`), JAX compares these types with `out_specs`. They also matter in loops, because a carry must keep its type.
+# An argument varies along the axes in its spec. The result of `psum` does not vary along the named axis. `axis_index` is the position of the device. By default (`check_vma=True`, from *varying manual axes*), JAX compares these types with `out_specs`. They also matter in loops, because a carry must keep its type.
 
 
 # %%
@@ -161,7 +161,7 @@ print_error(lambda: jax.jit(manual(functools.partial(running, zeros)))(x), lengt
 print(jax.jit(manual(functools.partial(running, varying_zeros)))(x))
 
 # %% [markdown]
-# New zeros do not vary, but their sum with a shard does. `jax.lax.pcast` changes only the type and sends nothing. `jnp.zeros_like(shard)` varies already.
+# New zeros do not vary, but their sum with a shard does. `jax.lax.pcast` changes only the type and sends nothing. `jnp.zeros_like(shard)` already varies.
 #
 # ## The collectives, step by step
 # The figure shows how eight devices can perform each collective. In every step, each device sends one block.
@@ -194,10 +194,10 @@ for name, out in results.items():
     print(f"{found.kind:19s} returns {found.elements:3d} elements")
 
 # %% [markdown]
-# Each function became one collective. `tiled=True` concatenates along an existing axis, whereas the default stacks along a new one. `pmean`, `pmax` and `pmin` are all-reduces too. After an `all_gather`, all devices have the same values, but the type is still varying. Gradients are the reason, as you will see.
+# Each function compiles to one collective. `tiled=True` concatenates along an existing axis, whereas the default stacks along a new one. `pmean`, `pmax` and `pmin` are all-reduces too. After an `all_gather`, all devices have the same values, but the type is still varying. *Gradients of collectives* below explains why.
 #
 # ## What a collective sends
-# An all-gather with a result of S elements takes n - 1 steps on a ring of n devices, and each device sends S / n elements in each step. A reduce-scatter of S elements sends the same. An all-reduce is a reduce-scatter followed by an all-gather.
+# An all-gather with a result of S elements takes n - 1 steps on a ring of n devices, and each device sends S / n elements in each step. A reduce-scatter of S elements sends as many. A ring all-reduce is a reduce-scatter followed by an all-gather.
 #
 # | | one device sends | with n = 8 |
 # |---|---|---|
@@ -215,7 +215,7 @@ for name, out in results.items():
 # - [ ] half as much | The blocks are half as large, but there are more steps.
 
 # %% [markdown]
-# A compiled program states the size of each *result*. We compute from it what a device sends, for two to eight devices.
+# A compiled program states the size of each *result*. From these sizes, we compute what a device sends, for two to eight devices.
 
 
 # %%
@@ -251,10 +251,10 @@ last = ", ".join(f"{name} {values[-1]:.3f}" for name, values in measured.items()
 plots.show(f"The elements that one device sends, divided by S, for two to eight devices. With eight devices: {last}.")
 
 # %% [markdown]
-# Three lines coincide. If each device needs only its part of the sums, use `psum_scatter`, which sends half as much as `psum`. To estimate a time, multiply by the bytes of an element and divide by the bandwidth of a link.
+# Three lines coincide. If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. To estimate a time, multiply by the bytes of an element and divide by the bandwidth of a link.
 #
 # ## Where to take a gradient
-# In this example, the batch is partitioned, and the weights are replicated. First, `jax.grad` is *outside* of `shard_map`.
+# Here, the batch is partitioned, and the weights are replicated. First, `jax.grad` is *outside* of `shard_map`.
 
 # %%
 rng = np.random.default_rng(19)
@@ -283,7 +283,7 @@ mean_loss = on_shards(lambda w, batch: jax.lax.pmean(loss(w, batch), "d"))
 compare("grad outside, pmean of the loss", jax.grad(mean_loss))
 
 # %% [markdown]
-# This is right. JAX inserted an all-reduce of the 12 elements of the gradient. Training steps often take the gradient *inside*.
+# The gradient is correct. JAX inserted an all-reduce of the 12 elements of the gradient. Training steps often take the gradient *inside*.
 
 # %% [markdown] predict="manual-gradient"
 # Inside, each device computes `jax.grad(loss)(w, batch)` for its two examples, without any `psum` or `pmean`. What does the program return?
@@ -297,7 +297,7 @@ compare("grad inside", on_shards(jax.grad(loss)))
 print(jax.jit(on_shards(jax.grad(lambda w, batch: jnp.sum(batch @ w)))).trace(w, batch).jaxpr.eqns[0].params["jaxpr"])
 
 # %% [markdown]
-# The jaxpr of a simpler loss shows why. Before the product, JAX casts `w` to a varying value, with the primitive `pvary`. Each device uses its own copy, and the gradient with respect to `w` is the sum over all copies. So **the transpose of the cast is a `psum`**, the last line of the jaxpr.
+# The jaxpr of a simpler loss shows why. Before the product, JAX casts `w` to a varying value, with the primitive `pvary`. Each device uses its own copy, and the gradient with respect to `w` is the sum over all copies. So **the transpose (backward pass) of the cast is a `psum`**, printed as `psum_invariant`.
 #
 # Code for the older `pmap` averages the gradients. Does this help here?
 
@@ -314,10 +314,10 @@ def cast_first(w, batch):
 compare("pcast, grad inside, then pmean", on_shards(cast_first))
 
 # %% [markdown]
-# The mean of eight equal gradients changes nothing. Two ways are right. **Differentiate the loss of the whole batch**, `pmean` included. Or **cast the weights first**, which gives a gradient for each device, and reduce it yourself. Then you can first add the gradients of several micro-batches.
+# The gradients are already equal, so their mean changes nothing. Two ways are correct. **Differentiate the loss of the whole batch**, including the `pmean`. Or **cast the weights first**, which gives each device its own gradient, and reduce the gradients yourself. The second way can add up micro-batch gradients before it communicates.
 #
 # ## Gradients of collectives
-# We compile the backward passes of the collectives alone.
+# We compile the backward pass of each collective.
 
 # %%
 for name, function in COLLECTIVES.items():
@@ -327,7 +327,7 @@ for name, function in COLLECTIVES.items():
     print(f"{name:13s} backward: {', '.join(f'{one.kind} of {one.elements}' for one in found) or 'no collective'}")
 
 # %% [markdown]
-# For `psum`, all devices already have the same cotangent. For `all_gather`, the backward pass is a reduce-scatter, because the gathered value is *varying*. Each device has its own cotangent of all weights, and these are added. FSDP needs this, where the compiler for CPUs used an all-reduce in lesson 18.
+# For `psum`, all devices already have the same cotangent. For `all_gather`, the gathered value is *varying*, so each device has its own cotangent of the whole array. A reduce-scatter adds these cotangents. FSDP needs this. In lesson 18, the compiler for CPUs used an all-reduce instead.
 
 
 # %%
@@ -352,7 +352,7 @@ print("type of the gradient:", jax.typeof(jax.jit(fsdp)(wide, examples)))
 
 # %% [markdown]
 # ## Deeper: a reduce-scatter from permutes
-# *The exercise "A ring all-reduce" needs this section.* Every collective can be built from `ppermute`. This function follows the row "reduce-scatter" of the figure. On device d, the first sum is that of block d - 1. In each step, a sum moves to the next device, which adds its own block.
+# *The exercise "A ring all-reduce" needs this section.* Every collective can be built from `ppermute`. This function follows the row "reduce-scatter" of the figure. Device d starts with its own values of block d - 1. In each step, it sends its partial sum to the next device, which adds its own values of the same block.
 
 
 # %%
@@ -379,7 +379,7 @@ for function in (by_hand, built_in):
 # %% [markdown]
 # The program has one permute, which runs seven times. Both programs send 56 elements, as the formula predicts. The built-in collective can use a better algorithm where the devices are connected by more than a ring.
 #
-# The pairs of `ppermute` need not form a ring. A device that receives nothing gets zeros, and no device may receive twice.
+# The pairs of `ppermute` need not form a ring. On a device that receives nothing, the result is zeros. No device may send or receive twice.
 
 # %%
 shift = lambda v: jax.lax.ppermute(v, "d", [(i, i + 1) for i in range(7)])
@@ -438,14 +438,14 @@ plots.show(
 )
 
 # %% [markdown]
-# If a product takes longer than a transfer, the communication is hidden almost completely. Simulated devices share one CPU, so you cannot measure this here. Instead, we compiled both programs for accelerators, with matrices of shape (8192, 8192) in bfloat16.
+# If a product takes at least as long as a transfer, the collective matmul of this model hides all communication. Simulated devices share one CPU, so you cannot measure this here. Instead, we compiled both programs for accelerators, with matrices of shape (8192, 8192) in bfloat16.
 #
-# | compiled with JAX 0.10.2 for | gather first, scratch memory | collective matmul, scratch memory | products between the start and the end of a permute |
+# | compiled with JAX 0.10.2 for | gather first, scratch memory | collective matmul, scratch memory | permutes with a product between their start and end |
 # |---|---|---|---|
-# | eight TPU v5e | 134 MB | 17 MB | of four of the seven permutes |
-# | eight H100 | 134 MB | 164 MB | of one |
+# | eight TPU v5e | 134 MB | 17 MB | four of seven |
+# | eight H100 | 134 MB | 164 MB | one of seven |
 #
-# The program for TPUs starts a permute, multiplies, and then waits for the permute. The program for GPUs performs six permutes first, and multiplies during the last. Compilers may also replace a collective. For TPUs, an all-gather of one element per device became an all-reduce. So read the program of your accelerator before you rely on an overlap or on a particular collective.
+# In these four cases, the program for TPUs starts a permute, multiplies, and then waits for the permute. The program for GPUs performs six permutes first, and multiplies during the last. Compilers may also replace a collective. For TPUs, an all-gather of one element per device became an all-reduce. So read the program of your accelerator before you rely on an overlap or on a particular collective.
 #
 # ## Deeper: manual on one mesh axis only
 # With `axis_names`, a function is manual along some mesh axes, and the compiler partitions it along the others. This example is data parallel by hand and tensor parallel in Auto mode.
@@ -469,10 +469,10 @@ with jax.set_mesh(auto):
     print_error(lambda: wrong(*arrays))
 
 # %% [markdown]
-# Inside, the weights have their full shapes, because they are partitioned only along `model`. The compiler inserted the all-reduce in groups of two. The other one, in groups of four, comes from `pmean` and its gradient. `in_specs` may contain manual axes only.
+# Inside, the weights have their full shapes, because they are partitioned only along `model`. The compiler inserted the all-reduce in groups of two, which completes the second product. The all-reduce in groups of four adds the gradients of `w1`, of which each device stores 128 elements. It is the transpose of the cast of `w1`. The `pmean` itself is not in this program, because only the gradient is returned. `in_specs` may contain manual axes only.
 #
 # ## Deeper: from pmap to shard_map
-# `jax.pmap` is the older way to write code for each device, and `vmap` was its model. It maps over a leading axis, whose size is the number of devices, and removes it.
+# `jax.pmap` is the older way to write code for each device. Like `vmap`, it maps over a leading axis and removes it. The size of this axis is the number of devices.
 
 # %%
 with jax.set_mesh(None):  # pmap creates its own mesh
@@ -485,7 +485,7 @@ with jax.set_mesh(None):  # pmap creates its own mesh
     print(jax.make_jaxpr(jax.pmap(jnp.sin))(jnp.ones((8, 2))))
 
 # %% [markdown]
-# In current versions, `pmap` is itself a `shard_map`, as the jaxpr shows. It removes the axis of size one from each shard and inserts it again, without the check of varying values. To migrate, keep this axis or drop it from the data.
+# In current versions, `pmap` is implemented with `shard_map`, as the jaxpr shows. `pmap` removes the axis of size one from each shard and inserts it again, without the check of varying values. To migrate, keep this axis or drop it from the data.
 
 # %%
 mine = jax.shard_map(lambda key: jax.random.normal(key[0], (64, 64))[None], out_specs=P("d"))
@@ -501,7 +501,7 @@ print("the same numbers:", np.array_equal(jax.jit(mine)(jax.device_put(keys, P("
 # | `pmean` of metrics in an evaluation | the same, with `out_specs=P()` |
 # | `flax.jax_utils.replicate`, `unreplicate` | not needed |
 #
-# The fourth row changes results without an error, as the core has shown. For computations without communication, such as the cosine of a large array, you need neither. We time four versions.
+# If you keep the older code of the fourth row, the gradient is too large by the number of devices, and JAX reports no error. For computations without communication, such as the cosine of a large array, you need neither `pmap` nor `shard_map`. We time four versions.
 
 # %%
 many = np.linspace(0, 10, 2**21, dtype=np.float32)
@@ -525,10 +525,10 @@ plots.show(
 )
 
 # %% [markdown]
-# In the last three, each device computes an eighth of the cosines. Simulated devices share the cores of one CPU, so these times vary from run to run.
+# In the last three versions, each device computes an eighth of the cosines. Simulated devices share the cores of one CPU, so these times vary from run to run.
 #
 # ## Deeper: without the check
-# `check_vma=False` disables the types `{V:d}`. Older code used it under the name `check_rep=False`. The errors of the core then become silent, and gradients follow other rules.
+# `check_vma=False` disables the types `{V:d}`. In older code, this argument is called `check_rep`. The mistakes that raised errors in the core are then not reported, and gradients follow different rules.
 
 
 # %%
@@ -551,10 +551,10 @@ silent = jax.shard_map(lambda shard: 2 * shard, in_specs=P("d"), out_specs=P(), 
 print("a varying value under out_specs=P():", jax.jit(silent)(x))
 
 # %% [markdown]
-# Without the check, JAX does not know which values vary, so it neither casts nor reduces. Each device gets the gradient of its own examples, and you have to average the gradients yourself, as with `pmap`. Code that mixes the two rules is wrong by a factor of eight, or the devices silently use different weights. Disable the check only for operations that do not support it.
+# Without the check, JAX does not track which values vary, so it neither casts values nor reduces gradients. Each device gets the gradient of its own examples, and you have to average the gradients yourself, as with `pmap`. In code that mixes the two rules, the gradient is eight times too large, or the weights of the devices silently become different. Disable the check only for operations that do not support it.
 #
 # ## Deeper: gradients that are not reduced yet
-# The third kind of value is **unreduced** (lesson 17). Each device has a partial sum. If you cast a weight to *reduced*, its gradient is unreduced, and the type states that a sum is missing. `psum` or `psum_scatter` completes it.
+# A third kind of value is **unreduced** (lesson 17). Each device has a partial sum, and the value is the sum over the devices. If you cast a weight to *reduced*, its gradient is unreduced, and the type states that a sum is missing. `psum` or `psum_scatter` completes it.
 
 
 # %%
@@ -568,15 +568,15 @@ def unreduced_gradient(w, batch):
 compare("pcast to reduced, psum", on_shards(unreduced_gradient))
 
 # %% [markdown]
-# | type | the devices along `d` have | cast from it to | performs |
+# | type | the devices along `d` have | convert it with | communication |
 # |---|---|---|---|
-# | `float32[2]{V:d}` | different values | unreduced | nothing |
-# | `float32[2]` | equal values | varying, reduced | nothing |
-# | `float32[2]{R:d}` | equal values, whose gradient is unreduced | varying | nothing |
+# | `float32[2]{V:d}` | values that may differ | `pcast` to unreduced | none |
+# | `float32[2]` | equal values | `pcast` to varying or reduced | none |
+# | `float32[2]{R:d}` | equal values, whose gradient is unreduced | `pcast` to varying | none |
 # | `float32[2]{U:d}` | partial sums | `psum`, `psum_scatter` | a collective |
 #
 # ## Deeper: pitfalls in JAX 0.10.2
-# If you decorate a function with `jax.shard_map` and state no mesh, it keeps the mesh of its first call. Call `jax.shard_map` inside of a function instead, as in the exercises.
+# If you decorate a function with `jax.shard_map` and pass no mesh, the decorated function keeps the mesh of its first call. If you need several meshes, call `jax.shard_map` inside a function, as in the exercises.
 
 
 # %%
@@ -590,7 +590,7 @@ with jax.set_mesh(jax.make_mesh((4,), ("d",), devices=eight[:4])):
     print_error(lambda: twice(jax.device_put(np.ones(16, np.float32), P("d"))))
 
 # %% [markdown]
-# On Explicit axes, a function cannot use an array from outside that is not an argument. The size of an argument must be divisible, so pad it (lesson 16). `pmax` has no gradient. Outside of `jit`, each operation is compiled and run alone, so compile the whole function before you measure.
+# On Explicit axes, the function cannot close over an array, so pass the array as an argument. The size of a partitioned axis must be divisible by the number of devices along its mesh axis, so pad the array (lesson 16). `pmax` has no gradient. Outside of `jit`, each operation is compiled and run on its own, so compile the whole function before you measure.
 
 # %%
 offset = jnp.ones(2)
@@ -601,6 +601,7 @@ print_error(lambda: jax.grad(largest)(x))
 
 # %% [markdown]
 # ## Deeper: older code
+# Repositories and tutorials still contain these older forms.
 #
 # | in older code | now |
 # |---|---|
@@ -631,4 +632,4 @@ print_error(lambda: jax.grad(largest)(x))
 # | a gradient for each device | `pcast` of the weights first, then `jax.grad` |
 # | the position and the number of devices | `jax.lax.axis_index("d")`, `jax.lax.axis_size("d")` |
 #
-# The JAX documentation has a page on [manual parallelism](https://docs.jax.dev/en/latest/201/shard-map.html). In the first exercise, two lines of a product of blocks are missing.
+# The JAX documentation has a page on [manual parallelism](https://docs.jax.dev/en/latest/201/shard-map.html). In the first exercise, you complete a product of blocks.

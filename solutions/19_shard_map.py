@@ -2,7 +2,7 @@
 # # 19 · Exercises: shard_map
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# The setup requests eight devices. JAX counts its devices only once, so if the setup fails, restart the kernel and run it first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise.
+# The setup requests eight devices. JAX counts its devices only once, so if the setup fails, restart the kernel and run the setup first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise.
 #
 # All meshes have Explicit axes. The setup sets no mesh. **Each check enters its own mesh with `jax.set_mesh`**, so your code can use a bare `P` and omit `mesh=`. Call `jax.shard_map` inside your function. If you decorate a function with it instead, JAX 0.10.2 keeps the mesh of its first call, and the checks use several meshes. Types are written as JAX prints them, so `float32[n@data,d]` is an array of shape (n, d) whose first axis is partitioned along `data`. Some exercises ask for **the code of one device**. The check calls such a function inside its own `jax.shard_map`, and one of its arguments is the name of a mesh axis.
 #
@@ -114,7 +114,7 @@ def by_hand(params, x, y, weights):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Add over `"y"`. The result still differs along `"x"`, where each device has other rows, so `out_specs` names `"x"` for the first axis and no name for the second.
+# Add over `"y"`. The result still differs along `"x"`, where the devices have different rows, so `out_specs` names `"x"` for the first axis and no name for the second.
 #
 # </details>
 
@@ -186,7 +186,7 @@ def psum_matmul(a, b):
     return jax.shard_map(jnp.matmul, in_specs=specs, out_specs=P("x", None), check_vma=False)(a, b)
 
 
-# %% wrong="shardmap-psum-matmul" because="Adds over `x`, where the devices have other rows. The partial sums along `y` are not added."
+# %% wrong="shardmap-psum-matmul" because="Adds over `x`, where the devices have different rows. The partial sums along `y` are not added."
 def psum_matmul(a, b):
     add = lambda a, b: jax.lax.psum(a @ b, "x")
     return jax.shard_map(add, in_specs=(P("x", "y"), P("y", None)), out_specs=P("x", "y"))(a, b)
@@ -430,7 +430,7 @@ def fsdp_layer(w, b, x):
     return jax.shard_map(on_one_device, in_specs=P("data"), out_specs=P("data"))(w, b, x)
 
 
-# %% wrong="shardmap-fsdp-layer" because="Multiplies by the shard of `w` only and adds the results of devices that have other examples."
+# %% wrong="shardmap-fsdp-layer" because="Multiplies by the shard of `w` only and adds the results of devices that have different examples."
 def fsdp_layer(w, b, x):
     def on_one_device(w, b, x):
         mine = jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index("data") * len(w), len(w), axis=1)
@@ -470,7 +470,7 @@ def fsdp_layer(w, b, x):
     return jax.shard_map(on_one_device, in_specs=P("data"), out_specs=P("data"))(w, b, x)
 
 
-# %% wrong="shardmap-fsdp-layer" because="Promises with `out_specs=P()` that all devices have equal results, but each has other examples."
+# %% wrong="shardmap-fsdp-layer" because="Promises with `out_specs=P()` that all devices have equal results, but each device has different examples."
 def fsdp_layer(w, b, x):
     def on_one_device(w, b, x):
         w, b = (jax.lax.all_gather(shard, "data", tiled=True) for shard in (w, b))
@@ -529,7 +529,7 @@ def fsdp_layer(w, b, x):
 # ## Batch normalisation over all devices
 # **Goal.** Normalise each channel by the mean and the variance of the **whole** batch, while each device has only its own examples.
 #
-# **Signature.** `global_batch_norm(x, scale, shift, axis)` is the code of one device. `x` is the shard of a batch, with shape (B, …, C) and any number of axes, `scale` and `shift` have the shape (C,), and all are float32. `axis` is the name of the mesh axis that partitions the batch, or a tuple of such names. All devices have equally many examples. The function returns `(normalised, mean, variance)`. Mean and variance, both (C,), are those of the whole batch over all axes but the last, and do not vary along `axis`. The first result is `(x - mean) / sqrt(variance + 1e-5) * scale + shift`.
+# **Signature.** `global_batch_norm(x, scale, shift, axis)` is the code of one device. `x` is the shard of a batch, with shape (B, …, C) and any number of axes, `scale` and `shift` have the shape (C,), and all are float32. `axis` is the name of the mesh axis that partitions the batch, or a tuple of such names. All devices have the same number of examples. The function returns `(normalised, mean, variance)`. Mean and variance, both (C,), are computed over the whole batch and all axes except the last, and do not vary along `axis`. The first result is `(x - mean) / sqrt(variance + 1e-5) * scale + shift`.
 #
 # **Example.** On two devices with the axis `"data"`, the first device has x = [[0], [2]] and the second x = [[4], [6]]. The mean is 3 and the variance 5. With `scale` 1 and `shift` 0, the first device returns about [[-1.342], [-0.447]].
 #
@@ -669,7 +669,7 @@ require(
 )
 
 # %% [markdown] why="shardmap-batch-norm"
-# Averages can be averaged again, if all parts have the same size. A variance cannot, because it also depends on how the local means differ. In Auto and Explicit mode, `jnp.mean` and `jnp.var` over a partitioned axis are those of the whole batch. In code for one device, they are local, which is a common mistake after a migration. **Next:** Two all-reduces in sequence wait twice for the network. How can a single one suffice, and what does this cost in precision if the mean is large?
+# The mean of the local means is the global mean if all shards have the same size. The mean of the local variances is not the global variance, which also depends on how the local means differ. In Auto and Explicit mode, `jnp.mean` and `jnp.var` over a partitioned axis use the whole batch. In code for one device, they use the local shard only. After a migration, a missing `pmean` is therefore a common mistake. **Next:** Two all-reduces in sequence wait twice for the network. How can a single one suffice, and what does this cost in precision if the mean is large?
 
 
 # %% wrong="shardmap-batch-norm" because="Normalises by the mean and the variance of the examples of one device."
@@ -788,7 +788,7 @@ def global_batch_norm(x, scale, shift, axis):
 
 # %% [markdown] task="shardmap-gradient-inside" stars=3 minutes=30 skills="dp-accumulate,08_control_flow,shardmap-batch-norm"
 # ## A gradient inside
-# **Goal.** Add the gradients of several micro-batches on each device, and reduce the sum over the devices once. The gradient is taken inside the code of one device, where a result that is eight times too large is a common mistake.
+# **Goal.** Add the gradients of several micro-batches on each device, and reduce the sum over the devices once. Compute the gradient inside the code of one device, where gradients that are too large by the number of devices are a common mistake.
 #
 # **Signature.** `gradient_inside(loss_sum, params, xs, ys, weights, axis)` is the code of one device. `params` is a tree of float32 arrays that are equal on all devices. `xs (M, B, d)`, `ys (M, B)` and `weights (M, B)` are the device's examples of M micro-batches. `loss_sum(params, x, y, weights)` returns the **sum** of the weighted losses of the examples of one micro-batch. `axis` is the name of the mesh axis that partitions the examples. The result is a tree like `params`, equal on all devices. It is the gradient of the sum of all weighted losses divided by the sum of all weights, over all micro-batches and devices.
 #
@@ -912,7 +912,7 @@ require(
 )
 
 # %% [markdown] why="shardmap-gradient-inside"
-# The gradient of a value that does not vary is reduced at once, in every iteration. The cast moves this reduction to the place where you write it. In lesson 18, the same result needed an additional axis of size eight, because code for whole arrays has no other way to express values that differ between devices. **Next:** With FSDP, the parameters are shards. Where do you gather them, and which collective replaces the `psum`?
+# The gradient of a value that does not vary is reduced at once, in every iteration. After the cast, you choose where the reduction happens. In lesson 18, the same result needed an additional axis of size eight, because code for whole arrays has no other way to express values that differ between devices. **Next:** With FSDP, the parameters are shards. Where do you gather them, and which collective replaces the `psum`?
 
 
 # %% equivalent="shardmap-gradient-inside" because="Both numbers of the quotient are then divided by the number of devices."
@@ -1185,7 +1185,7 @@ for size, least in ((8, 2), (3, 4)):
     )
 
 # %% [markdown] why="shardmap-from-pmap"
-# Three things change in a migration. The axis of devices disappears from the data, a key array of size one remains on each device, and the gradient with respect to a replicated argument is already a sum. The third one changes results without an error. **Next:** A `jit` of code for whole arrays needs no `pmean` at all. What would this step look like, and how would you draw the noise there?
+# Three things change in a migration. The axis of devices disappears from the data, a key array of size one remains on each device, and the gradient with respect to a replicated argument is already a sum. If you forget the third change, the results are wrong and JAX reports no error. **Next:** A `jit` of code for whole arrays needs no `pmean` at all. What would this step look like, and how would you draw the noise there?
 
 
 # %% equivalent="shardmap-from-pmap" because="The keys of one device have one entry, and JAX clamps the index 1 to 0."
@@ -1348,7 +1348,7 @@ def new_step(params, x, y, keys):
 # ## A ring all-reduce
 # *Needs: Deeper: a reduce-scatter from permutes.*
 #
-# **Goal.** Write an all-reduce that uses nothing but permutes, and sends no more than a good implementation does.
+# **Goal.** Write an all-reduce that uses only permutes, and sends no more elements than the ring algorithm of the lesson.
 #
 # **Signature.** `ring_all_reduce(x, axis)` is the code of one device. `x` is a float32 array of any rank that varies along the mesh axis `axis`, and its size is a multiple of the number N of devices along this axis. The function returns the sum of the arrays of these devices, with the shape of `x`. The result may be varying, so the check stores the N equal copies.
 #
@@ -1502,7 +1502,7 @@ def ring_all_reduce(x, axis):
     return blocks.at[me].set(total).reshape(x.shape)
 
 
-# %% wrong="shardmap-ring-all-reduce" because="Takes one step too many in each phase. The blocks pass their place."
+# %% wrong="shardmap-ring-all-reduce" because="Takes one step too many in each phase, so each block moves past its device."
 def ring_all_reduce(x, axis):
     n, me = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
     pairs = [(i, (i + 1) % n) for i in range(n)]
@@ -1656,11 +1656,11 @@ def ring_all_reduce(x, axis):
 
 # %% [markdown] task="shardmap-halo-exchange" stars=2 minutes=20 skills="shardmap-ring-all-reduce,08_control_flow"
 # ## Heat on a plate
-# **Goal.** Simulate how heat spreads on a plate that is too large for one device. In every step, each device needs one row of each neighbour, its *halo*.
+# **Goal.** Simulate how heat spreads on a plate that is too large for one device. In every step, each device needs one row from each neighbour. These rows are called its *halo*.
 #
 # **Signature.** `diffuse(plate, steps)` takes `plate`, a `float32[R@x,C]`, and a Python int `steps`. In one step, the new value of each cell is `old + 0.1 * (up + down + left + right - 4 * old)`, with the old values of its four neighbours. Outside of the plate, all values are 0. The result has the type of `plate`. The checks use meshes of several sizes with the axis `x`.
 #
-# **Example.** A plate (8, 3) that is 0 except for 10 in the cell (3, 1) has after one step 6 in this cell and 1 in the cells (2, 1), (4, 1), (3, 0) and (3, 2). On eight devices, each device has one row.
+# **Example.** A plate of shape (8, 3) is 0 except for 10 in the cell (3, 1). After one step, it has 6 in this cell and 1 in the cells (2, 1), (4, 1), (3, 0) and (3, 2). On eight devices, each device has one row.
 #
 # **Judged.** The values and the type. All collectives of the compiled program are permutes. In one call, they return at most 2 · C · `steps` elements on each device. **Not judged.** Whether you use a loop, and the speed.
 #
@@ -1671,7 +1671,7 @@ def ring_all_reduce(x, axis):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.lax.ppermute` returns zeros on a device that no pair names as a receiver. So the two ends of the plate need no special case, if the pairs do not form a ring.
+# `jax.lax.ppermute` returns zeros on a device that is not a receiver in any pair. So the two ends of the plate need no special case if the pairs do not form a ring.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -1748,7 +1748,7 @@ for sizes, names, rows, words in (
         )
 
 # %% [markdown] why="shardmap-halo-exchange"
-# Each device sends two rows per step, however many rows it has. So the share of the communication decreases as the plate grows. Convolutions and filters on partitioned images work in the same way. **Next:** If a device receives k rows from each neighbour at once, it can take k steps without communication. What does it compute twice, and when is this worth it?
+# Each device sends two rows per step, however many rows it has. So communication takes a smaller share of the time as the plate grows. Convolutions and filters on partitioned images work in the same way. **Next:** If a device receives k rows from each neighbour at once, it can take k steps without communication. What does it compute twice, and when is this worth it?
 
 
 # %% wrong="shardmap-halo-exchange" because="Closes the ring, so the last row of the plate heats the first."
