@@ -138,7 +138,7 @@ twice = total + x.sum(dtype=np.float32)
 means = np.array([total / 3, twice / 4], np.float32)
 final = {"calls": np.int32(4), "total": np.float32(twice)}
 compare(made.run(state, np.stack([x, x])), (final, means), label="the result of a scan over float16 batches")
-results, after = ask(probe_eager, {name: jnp.asarray(leaf) for name, leaf in state.items()}, x)
+results, after = ask(probe_eager, jax.tree.map(jnp.asarray, state), jnp.asarray(x))
 compare(after, state, label="the argument `state` after the calls, which should be as before,")
 compare(results[1], wanted, label="the result of the same call, made a second time")
 
@@ -265,7 +265,7 @@ def meter(state, x):
 # @jax.jit
 # def take(ref):
 #     old = ref
-#     ref[...] = 0 * ref[...]
+#     ref[...] = jnp.zeros(ref.shape, ref.dtype)
 #     return old                    # ValueError
 #
 # def exchange(a_ref, b_ref):
@@ -278,7 +278,7 @@ def meter(state, x):
 #
 # **Example.** With `a` = [1, 2] and `b` = [3, 4], `exchange(a, b)` gives `a` = [3, 4] and `b` = [1, 2]. Then `double(a)` gives `a` = [6, 8]. Then `take(a)` returns [6, 8], and `a` = [0, 0].
 #
-# **Judged.** The values of the Refs and the results, for each dtype, with and without `jit`. Each Ref keeps its shape and dtype. **Not judged.** Whether you use `add_into`, and whether `take` itself has the decorator `@jax.jit`.
+# **Judged.** The values of the Refs and the results, for each dtype, with and without `jit`. Each Ref keeps its shape and dtype. `take` also replaces infinities and NaN by zeros, and `exchange` does not round. **Not judged.** Whether you use `add_into`, and whether `take` itself has the decorator `@jax.jit`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -384,6 +384,15 @@ for dtype, shape in ((np.float32, (3, 2)), (np.int32, (4,)), (jnp.bfloat16, ()))
         compare(exchanged[0], b, label="the first Ref after exchange")
         compare(exchanged[1], a, label="the second Ref after exchange")
         require(nothing is None, "`exchange` returns something. It changes its Refs and returns None.")
+for dtype in (np.float32, jnp.bfloat16):
+    b = inputs.rng().uniform(1, 2, size=4).astype(dtype)
+    a = b.copy()
+    a[:3] = np.inf, np.nan, -np.inf
+    with case(f"for `take` of infinities and NaN with {a.dtype}"):
+        compare(program(probe_take, a).run(a)[1][0], np.zeros_like(a), label="the Ref after take")
+    a = (inputs.rng().uniform(1, 2, size=4) * 1e9).astype(dtype)
+    with case(f"for `exchange` of large and small numbers with {a.dtype}"):
+        compare(program(probe_exchange, a, b).run(a, b)[1], [b, a], label="what the two Refs contain")
 
 # %% hidden="state-fix-aliasing" name="eager" points=1
 """Right without jit, and with the functions compiled themselves, for each dtype."""
@@ -608,6 +617,53 @@ def exchange(a_ref, b_ref):
     a_ref[...], b_ref[...] = b_ref[...], a_ref[...]
 
 
+# %% wrong="state-fix-aliasing" because="Multiplies by 0 or subtracts the values from themselves, which gives NaN for an infinity or NaN."
+def double(ref):
+    add_into(ref, ref[...])
+
+
+def take(ref):
+    old = ref[...]
+    ref[...] = 0 * ref[...]
+    return old
+
+
+def exchange(a_ref, b_ref):
+    a_ref[...], b_ref[...] = b_ref[...], a_ref[...]
+
+
+# %% wrong="state-fix-aliasing" because="Multiplies by 0 or subtracts the values from themselves, which gives NaN for an infinity or NaN."
+def double(ref):
+    ref[...] *= 2
+
+
+def take(ref):
+    old = ref[...]
+    ref[...] -= old
+    return old
+
+
+def exchange(a_ref, b_ref):
+    a_ref[...], b_ref[...] = b_ref[...], a_ref[...]
+
+
+# %% wrong="state-fix-aliasing" because="Exchanges by sums and differences, which are rounded."
+def double(ref):
+    add_into(ref, ref[...])
+
+
+def take(ref):
+    old = ref[...]
+    ref[...] = jnp.zeros_like(old)
+    return old
+
+
+def exchange(a_ref, b_ref):
+    a_ref[...] += b_ref[...]
+    b_ref[...] = a_ref[...] - b_ref[...]
+    a_ref[...] -= b_ref[...]
+
+
 # %% right="state-fix-aliasing"
 def double(ref):
     ref[...] += ref[...]
@@ -630,7 +686,7 @@ def double(ref):
 @jax.jit
 def take(ref):
     old = jnp.copy(ref[...])
-    ref[...] = old - old
+    ref[...] = jnp.full_like(old, 0)
     return old
 
 
@@ -649,7 +705,7 @@ def double(ref):
 
 def take(ref):
     old = ref[...]
-    ref[...] *= 0
+    jax.ref.set(ref, ..., jnp.zeros_like(old))
     return old
 
 
