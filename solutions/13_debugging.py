@@ -132,8 +132,8 @@ calls = {
     "in the first call": mixed,
     "in a second call of the same program": draw(),
     "when the lowest loss occurs again": equal,
-    "when some losses are NaN": late,
     "when the first losses are infinite": infinite,
+    "when some losses are NaN": late,
     "when every loss is lower than the one before": falling - np.arange(12, dtype=np.float32),
     "when a loss is negative infinity": negative,
 }
@@ -221,11 +221,11 @@ def print_under_jit(losses):
     return jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses))[0]
 
 
-# %% wrong="debug-print" because="Always prints the first loss, but an infinite one is not a record."
+# %% wrong="debug-print" because="Always prints the first loss, but NaN or infinity is not a record."
 def print_under_jit(losses):
     def body(lowest, step_and_loss):
         step, loss = step_and_loss
-        record = (loss < lowest) | ((step == 0) & ~jnp.isnan(loss))
+        record = (step == 0) | (loss < lowest)
         jax.lax.cond(record, lambda: jax.debug.print("step {}: loss {:.3f}", step, loss), lambda: None)
         return jnp.where(loss < lowest, loss, lowest), None
 
