@@ -249,7 +249,7 @@ jax.vmap(lambda ref, x: jax.ref.set(ref, ..., 10 * x))(each, jnp.arange(3.0))
 print("a Ref with an entry for each example:", each)
 
 # %% [markdown]
-# A Ref that is written under `vmap` has to be an argument with a mapped axis. Each example then writes its own entry. Under `grad`, a value that depends on the differentiated argument must not be written to a Ref from outside, because its derivative would be lost. `stop_gradient` makes this explicit.
+# A Ref that is written under `vmap` has to be an argument that is mapped along axis 0. Each example then writes its own entry. Under `grad`, a value that depends on the differentiated argument must not be written to a Ref from outside, because its derivative would be lost. `stop_gradient` makes this explicit.
 
 
 # %%
@@ -688,7 +688,7 @@ print("runs of the function in one gradient:", runs)
 # | to add at indices that may repeat | `jax.ref.addupdate(ref, ids, x)` |
 # | a pure function | create its Refs inside, and return arrays |
 # | the same Ref twice | read it once, `f(ref, ref[...])` |
-# | a Ref under `vmap` | an argument with a mapped axis |
+# | a Ref under `vmap` | an argument that is mapped along axis 0 |
 # | to store a value under `grad` | `ref[...] = jax.lax.stop_gradient(x)` |
 # | an update in place | a Ref argument or a donated argument of a *compiled* function, and no use of the old value |
 # | the values inside a model | Refs as an argument, written by each layer |

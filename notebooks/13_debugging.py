@@ -239,7 +239,7 @@ for function in (checkify_of_vmap, vmap_of_checkify):
     print(error.get())
 
 # %% [markdown]
-# `checkify` can also add checks to code that has none. Its argument `errors` is a set of checks.
+# `checkify` can also add checks to code that has none. Its argument `errors` is a `frozenset` of checks, and `|` combines such sets.
 #
 # | `errors=` | reports |
 # |---|---|

@@ -138,7 +138,7 @@ twice = total + x.sum(dtype=np.float32)
 means = np.array([total / 3, twice / 4], np.float32)
 final = {"calls": np.int32(4), "total": np.float32(twice)}
 compare(made.run(state, np.stack([x, x])), (final, means), label="the result of a scan over float16 batches")
-results, after = ask(probe_eager, {name: jnp.asarray(leaf) for name, leaf in state.items()}, x)
+results, after = ask(probe_eager, jax.tree.map(jnp.asarray, state), jnp.asarray(x))
 compare(after, state, label="the argument `state` after the calls, which should be as before,")
 compare(results[1], wanted, label="the result of the same call, made a second time")
 
@@ -265,7 +265,7 @@ def meter(state, x):
 # @jax.jit
 # def take(ref):
 #     old = ref
-#     ref[...] = 0 * ref[...]
+#     ref[...] = jnp.zeros(ref.shape, ref.dtype)
 #     return old                    # ValueError
 #
 # def exchange(a_ref, b_ref):
@@ -278,7 +278,7 @@ def meter(state, x):
 #
 # **Example.** With `a` = [1, 2] and `b` = [3, 4], `exchange(a, b)` gives `a` = [3, 4] and `b` = [1, 2]. Then `double(a)` gives `a` = [6, 8]. Then `take(a)` returns [6, 8], and `a` = [0, 0].
 #
-# **Judged.** The values of the Refs and the results, for each dtype, with and without `jit`. Each Ref keeps its shape and dtype. **Not judged.** Whether you use `add_into`, and whether `take` itself has the decorator `@jax.jit`.
+# **Judged.** The values of the Refs and the results, for each dtype, with and without `jit`. Each Ref keeps its shape and dtype. `take` also replaces infinities and NaN by zeros, and `exchange` does not round. **Not judged.** Whether you use `add_into`, and whether `take` itself has the decorator `@jax.jit`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -384,6 +384,17 @@ for dtype, shape in ((np.float32, (3, 2)), (np.int32, (4,)), (jnp.bfloat16, ()))
         compare(exchanged[0], b, label="the first Ref after exchange")
         compare(exchanged[1], a, label="the second Ref after exchange")
         require(nothing is None, "`exchange` returns something. It changes its Refs and returns None.")
+for dtype in (np.float32, jnp.bfloat16):
+    b = inputs.rng().uniform(1, 2, size=4).astype(dtype)
+    a = b.copy()
+    a[:3] = np.inf, np.nan, -np.inf
+    with case(f"for `take` of infinities and NaN with {a.dtype}"):
+        zeros = program(probe_take, a).run(a)[1][0].astype(np.float32)
+        require(np.isfinite(zeros).all(), "After `take` the Ref contains NaN or infinities instead of zeros.")
+        compare(zeros, np.zeros(4, np.float32), label="the Ref after take")
+    a = (inputs.rng().uniform(1, 2, size=4) * 1e9).astype(dtype)
+    with case(f"for `exchange` of large and small numbers with {a.dtype}"):
+        compare(program(probe_exchange, a, b).run(a, b)[1], [b, a], label="what the two Refs contain")
 
 # %% hidden="state-fix-aliasing" name="eager" points=1
 """Right without jit, and with the functions compiled themselves, for each dtype."""
@@ -608,6 +619,53 @@ def exchange(a_ref, b_ref):
     a_ref[...], b_ref[...] = b_ref[...], a_ref[...]
 
 
+# %% wrong="state-fix-aliasing" because="Multiplies by 0 or subtracts the values from themselves, which gives NaN for an infinity or NaN."
+def double(ref):
+    add_into(ref, ref[...])
+
+
+def take(ref):
+    old = ref[...]
+    ref[...] = 0 * ref[...]
+    return old
+
+
+def exchange(a_ref, b_ref):
+    a_ref[...], b_ref[...] = b_ref[...], a_ref[...]
+
+
+# %% wrong="state-fix-aliasing" because="Multiplies by 0 or subtracts the values from themselves, which gives NaN for an infinity or NaN."
+def double(ref):
+    ref[...] *= 2
+
+
+def take(ref):
+    old = ref[...]
+    ref[...] -= old
+    return old
+
+
+def exchange(a_ref, b_ref):
+    a_ref[...], b_ref[...] = b_ref[...], a_ref[...]
+
+
+# %% wrong="state-fix-aliasing" because="Exchanges by sums and differences, which are rounded."
+def double(ref):
+    add_into(ref, ref[...])
+
+
+def take(ref):
+    old = ref[...]
+    ref[...] = jnp.zeros_like(old)
+    return old
+
+
+def exchange(a_ref, b_ref):
+    a_ref[...] += b_ref[...]
+    b_ref[...] = a_ref[...] - b_ref[...]
+    a_ref[...] -= b_ref[...]
+
+
 # %% right="state-fix-aliasing"
 def double(ref):
     ref[...] += ref[...]
@@ -630,7 +688,7 @@ def double(ref):
 @jax.jit
 def take(ref):
     old = jnp.copy(ref[...])
-    ref[...] = old - old
+    ref[...] = jnp.full_like(old, 0)
     return old
 
 
@@ -649,7 +707,7 @@ def double(ref):
 
 def take(ref):
     old = ref[...]
-    ref[...] *= 0
+    jax.ref.set(ref, ..., jnp.zeros_like(old))
     return old
 
 
@@ -1850,6 +1908,22 @@ def collect_activations(params, xs):
     return jax.lax.map(one, xs)
 
 
+# %% wrong="state-collect-activations" because="Adds to the Refs, so they also contain what the caller stored in them before."
+def forward(params, x, tap_refs=None):
+    for i, (w, b) in enumerate(params):
+        x = w @ x + b
+        if i < len(params) - 1:
+            x = jnp.tanh(x)
+        if tap_refs is not None:
+            jax.ref.addupdate(tap_refs[i], ..., jax.lax.stop_gradient(x))
+    return x
+
+
+def collect_activations(params, xs):
+    refs = [jax.new_ref(jnp.zeros((xs.shape[0], b.size))) for _, b in params]
+    return jax.vmap(forward, in_axes=(None, 0, 0))(params, xs, refs), [ref[...] for ref in refs]
+
+
 # %% right="state-collect-activations"
 def forward(params, x, tap_refs=None):
     *hidden, (w_last, b_last) = params
@@ -2487,6 +2561,49 @@ def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     def step(_, x):
         position = position_ref[...]
         y = x + gain * buffer_ref[(position - delays[0]) % buffer_ref.shape[0]]
+        buffer_ref[position] = y
+        position_ref[...] = (position + 1) % buffer_ref.shape[0]
+        return None, y
+
+    return jax.lax.scan(step, None, chunk)[1]
+
+
+# %% wrong="state-ring-buffer" because="Selects the row with a mask, so each step computes with the whole buffer."
+def echo_carry(state, chunk, delays, gain):
+    def step(state, x):
+        buffer, position = state
+        mask = jnp.arange(buffer.shape[0])[:, None] == (position - delays) % buffer.shape[0]
+        y = x + gain * jnp.sum(jnp.where(mask, buffer, 0), axis=0)
+        return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
+
+    return jax.lax.scan(step, state, chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
+    def step(_, x):
+        position = position_ref[...]
+        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
+        buffer_ref[position] = y
+        position_ref[...] = (position + 1) % buffer_ref.shape[0]
+        return None, y
+
+    return jax.lax.scan(step, None, chunk)[1]
+
+
+# %% wrong="state-ring-buffer" because="Starts in row 0 instead of the row at the given position."
+def echo_carry(state, chunk, delays, gain):
+    def step(state, x):
+        buffer, position = state
+        y = x + gain * buffer[(position - delays) % buffer.shape[0], jnp.arange(delays.size)]
+        return (buffer.at[position].set(y), (position + 1) % buffer.shape[0]), y
+
+    return jax.lax.scan(step, (state[0], jnp.int32(0)), chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
+    def step(_, x):
+        position = position_ref[...]
+        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
         buffer_ref[position] = y
         position_ref[...] = (position + 1) % buffer_ref.shape[0]
         return None, y

@@ -123,17 +123,19 @@ def records(losses):
 
 rng = inputs.rng()
 draw = lambda: rng.integers(1, 400, size=12).astype(np.float32) / 8
-mixed, equal, late, falling, infinite = draw(), draw(), draw(), np.sort(draw())[::-1].copy(), draw()
+mixed, equal, late, falling, infinite, negative = draw(), draw(), draw(), np.sort(draw())[::-1].copy(), draw(), draw()
 equal[[2, 5, 9]] = equal.min() - 1  # the lowest loss three times
 late[[0, 6]] = np.nan
 infinite[[0, 1, 5]] = np.inf
+negative[[7, 9]] = -np.inf
 calls = {
     "in the first call": mixed,
     "in a second call of the same program": draw(),
     "when the lowest loss occurs again": equal,
-    "when some losses are NaN": late,
     "when the first losses are infinite": infinite,
+    "when some losses are NaN": late,
     "when every loss is lower than the one before": falling - np.arange(12, dtype=np.float32),
+    "when a loss is negative infinity": negative,
 }
 results, printed = ask(lambda *calls: record_prints(print_under_jit, *calls), *calls.values())
 for when, losses, lowest, lines in zip(calls, calls.values(), results, printed, strict=True):
@@ -219,11 +221,11 @@ def print_under_jit(losses):
     return jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses))[0]
 
 
-# %% wrong="debug-print" because="Always prints the first loss, but an infinite one is not a record."
+# %% wrong="debug-print" because="Always prints the first loss, but NaN or infinity is not a record."
 def print_under_jit(losses):
     def body(lowest, step_and_loss):
         step, loss = step_and_loss
-        record = (loss < lowest) | ((step == 0) & ~jnp.isnan(loss))
+        record = (step == 0) | (loss < lowest)
         jax.lax.cond(record, lambda: jax.debug.print("step {}: loss {:.3f}", step, loss), lambda: None)
         return jnp.where(loss < lowest, loss, lowest), None
 
@@ -259,6 +261,17 @@ def print_under_jit(losses):
         step, loss = step_and_loss
         shown = jnp.where(loss < lowest, loss, jnp.nan)
         jax.debug.print("step {}: loss {:.3f}", step, shown)
+        return jnp.where(loss < lowest, loss, lowest), None
+
+    return jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses))[0]
+
+
+# %% wrong="debug-print" because="Skips every loss that is not finite, but negative infinity is lower than all numbers."
+def print_under_jit(losses):
+    def body(lowest, step_and_loss):
+        step, loss = step_and_loss
+        record = jnp.isfinite(loss) & (loss < lowest)
+        jax.lax.cond(record, lambda: jax.debug.print("step {}: loss {:.3f}", step, loss), lambda: None)
         return jnp.where(loss < lowest, loss, lowest), None
 
     return jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses))[0]
@@ -358,9 +371,9 @@ good = {
 at = np.sort(3 + rng.permutation(n - 3)[:8]).reshape(4, 2)[:, rng.permutation(2)][rng.permutation(4)]
 changes = {
     "when a check fails for some examples": ("x", 200),
-    "when a masked NaN appears in some examples": ("x", -4),
     "when an index is out of bounds in some examples": ("index", 6),
     "when some examples divide by zero": ("count", 0),
+    "when a masked NaN appears in some examples": ("x", -4),
 }
 mixed = {name: value.copy() for name, value in good.items()}
 for places, (when, (name, value)) in zip(at, changes.items(), strict=True):
@@ -467,6 +480,13 @@ def failing_examples(f, examples):
         if error.get() is not None:
             failing.append(i)
     return failing
+
+
+# %% wrong="debug-examples" because="Leaves out the checks for NaN, which `all_checks` contains."
+def failing_examples(f, examples):
+    errors = checkify.user_checks | checkify.div_checks | checkify.index_checks
+    error, _ = jax.vmap(checkify.checkify(f, errors=errors))(examples)
+    return [int(index) for index in re.findall(r"at mapped index (\d+):", error.get() or "")]
 
 
 # %% right="debug-examples"
@@ -736,13 +756,6 @@ def find_nan(f, *args):
             return str(problem).split()[-1]
 
 
-# %% wrong="debug-find" because="Also asks for division checks, so a division by zero is reported without the name of an operation."
-def find_nan(f, *args):
-    error, _ = jax.jit(checkify.checkify(f, errors=checkify.float_checks))(*args)
-    found = re.search(r"primitive: (\w+)", error.get() or "")
-    return found.group(1) if found else None
-
-
 # %% wrong="debug-find" because="Does not expect `None`, which `error.get()` returns if no check failed."
 def find_nan(f, *args):
     error, _ = jax.jit(checkify.checkify(f, errors=checkify.nan_checks))(*args)
@@ -771,16 +784,6 @@ def find_nan(f, *args):
         error.throw()
     except jax.errors.JaxRuntimeError as problem:
         return re.search(r"primitive: (\w+)", str(problem))[1]
-    return None
-
-
-# %% wrong="debug-find" because="Returns the whole message instead of the name."
-def find_nan(f, *args):
-    with jax.debug_nans(True), jax.disable_jit():
-        try:
-            f(*args)
-        except FloatingPointError as problem:
-            return str(problem)
     return None
 
 
@@ -823,7 +826,7 @@ def find_nan(f, *args):
 #
 # **Example.** With `clipped` from the setup, d = 1, four layers with the gains 1, 1, inf and 1, biases of zero and `x = [2]`, the index is 2. The last layer clips the infinity, so its result is finite again.
 #
-# **Judged.** The index, for NaN and infinities in one entry or in all, for layers after which the values are finite again, and for several shapes and containers. The program does not grow with n. **Not judged.** Whether layers after the first bad one are computed.
+# **Judged.** The index, for NaN and infinities in one entry or in all, for layers after which the values are finite again, and for several shapes, dtypes and containers. The program does not grow with n. **Not judged.** Whether layers after the first bad one are computed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -918,6 +921,11 @@ with case("when only the chain of the layers overflows"):
 gains[early, where], gains[late, where] = 1e-20, 3.3e38
 with case("when a layer would overflow for `x`, but not for the result of the layer before"):
     compare(made.run(gains, x * 2), np.int32(-1), label="the index")
+params = {"gain": np.ones((n, 3), np.float16), "bias": np.zeros((n, 3), np.float16)}
+params["gain"][late, where] = 60000
+with case("when only float16 overflows"):
+    made = program(lambda params, x: first_bad_layer(clipped, params, x), params, x.astype(np.float16))
+    compare(made.run(params, (x + 1).astype(np.float16)), np.int32(late), label="the index")
 
 # %% hidden="debug-layer" name="program" points=2
 """The program for many layers has as many operations as the program for few, and is right."""
@@ -950,7 +958,7 @@ require(
 # The scan returns one flag for each layer, so a single run locates the layer, and the program has the size of one layer. Only the flags are stored, not the activations. **Next:** How would you find the first bad layer of the *gradient*, which runs from the last layer to the first?
 
 
-# %% wrong="debug-layer" because="Returns 0 if all layers are finite, because argmin of equal flags is 0."
+# %% wrong="debug-layer" because="Returns 0 if all layers are finite, because `argmin` and `argmax` of equal flags are 0."
 def first_bad_layer(layer, params, x):
     def body(x, p):
         x = layer(p, x)
@@ -1052,6 +1060,16 @@ def first_bad_layer(layer, params, x):
     return jnp.where(jnp.all(fine), -1, jnp.argmin(fine))
 
 
+# %% wrong="debug-layer" because="Converts `x` to float32, so a float16 layer gets and returns another dtype and does not overflow."
+def first_bad_layer(layer, params, x):
+    def body(x, p):
+        x = layer(p, x)
+        return x, ~jnp.all(jnp.isfinite(x))
+
+    _, bad = jax.lax.scan(body, x.astype(jnp.float32), params)
+    return jnp.where(jnp.any(bad), jnp.argmax(bad), -1)
+
+
 # %% right="debug-layer"
 def first_bad_layer(layer, params, x):
     n = len(jax.tree.leaves(params)[0])
@@ -1094,7 +1112,7 @@ def first_bad_layer(layer, params, x):
 #
 # **Example.** With `step = lambda params, batch: params - jnp.log(batch)`, `guarded(jnp.float32(1), jnp.float32(-1))` returns the parameter 1 and a message, and `guarded(jnp.float32(1), jnp.float32(1))` returns 1 and `None`.
 #
-# **Judged.** Parameters and messages, for each kind of failure and for several structures, also in a good step after a bad one. The message of a failed `checkify.check` contains its text. The step is compiled, so calls of `guarded` with the same shapes trace `step` only once, and a batch of another shape works too. **Not judged.** The text of other messages, and what `checkify` does not check or support, such as `cholesky`, a NaN constant in `jnp.where` and a `vmap` of `while_loop`.
+# **Judged.** Parameters and messages, for each kind of failure and for several structures, also in a good step after a bad one. A NaN counts even if a `where` masks it, and an infinity is not a failure. The message of a failed `checkify.check` contains its text. The step is compiled, so calls of `guarded` with the same shapes trace `step` only once, and a batch of another shape works too. **Not judged.** The text of other messages, and what `checkify` does not check or support, such as `cholesky`, a NaN constant in `jnp.where` and a `vmap` of `while_loop`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1209,6 +1227,20 @@ require(len(answers) == 3, "After a batch of one shape, a batch of another shape
 for batch, answer in zip(batches, answers, strict=True):
     with case("when the batches have several shapes"):
         compare(answer, (np.float32(1 - np.log(batch).sum()), None), label="(params, message)")
+
+
+def probe_masked(params, batches):
+    guarded = guarded_step(lambda params, batch: params + jnp.where(batch > 0, jnp.log(batch), 0.0))
+    return [guarded(params, batch) for batch in batches]
+
+
+masked, infinite = ask(probe_masked, jnp.float32(1), [jnp.float32(-1), jnp.float32(np.inf)])
+with case("when a `where` masks the NaN"):
+    require(isinstance(masked[1], str) and masked[1] != "", "The failure is not reported by a message.")
+    compare(masked[0], np.float32(1), label="the parameters")
+with case("when a new parameter is infinite, but none of the four events occurs"):
+    require(infinite[1] is None, "There is a message, although nothing failed.")
+    compare(infinite[0], np.float32(np.inf), label="the parameters")
 
 # %% hidden="debug-guard" name="compiled" points=2 observed=true
 """Calls with the same shapes trace the step once."""
@@ -1549,6 +1581,41 @@ def guarded_step(step):
     return guarded
 
 
+# %% wrong="debug-guard" because="Looks for NaN in the new parameters instead of each operation, so a masked NaN is not reported."
+def guarded_step(step):
+    def with_check(params, batch):
+        new = step(params, batch)
+        for leaf in jax.tree.leaves(new):
+            checkify.check(~jnp.isnan(leaf).any(), "bad parameters")
+        return new
+
+    errors = checkify.user_checks | checkify.index_checks | checkify.div_checks
+    checked = jax.jit(checkify.checkify(with_check, errors=errors))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        return (params, error.get()) if error.get() else (new, None)
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Also reports an infinite parameter, but an infinity is not a failure."
+def guarded_step(step):
+    def with_check(params, batch):
+        new = step(params, batch)
+        for leaf in jax.tree.leaves(new):
+            checkify.check(jnp.isfinite(leaf).all(), "bad parameters")
+        return new
+
+    checked = jax.jit(checkify.checkify(with_check, errors=checkify.all_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        return (params, error.get()) if error.get() else (new, None)
+
+    return guarded
+
+
 # %% right="debug-guard"
 def guarded_step(step):
     every = checkify.user_checks | checkify.index_checks | checkify.div_checks | checkify.nan_checks
@@ -1601,7 +1668,7 @@ def guarded_step(step):
 #
 # **Example.** With `step = lambda x, rate: rate * x`, `make_simulation(step)(jnp.ones(2), 3.0, 2)` is `[9, 9]`.
 #
-# **Judged.** Values. With arrays of one shape and dtype, only the first call of `simulate` traces `step`, and all later calls use the same compiled program, also with other rates and numbers of steps. This program has one loop, and its size does not depend on `steps`. **Not judged.** Seconds, how often the first call traces `step`, and gradients of `simulate`.
+# **Judged.** Values, also for float16 arrays, for many steps, and if `simulate` is called inside a compiled function. With arrays of one shape and dtype, only the first call of `simulate` traces `step`, and all later calls use the same compiled program, also with other rates and numbers of steps. This program has one loop, and its size does not depend on `steps`. **Not judged.** Seconds, how often the first call traces `step`, and gradients of `simulate`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1665,6 +1732,16 @@ for x, results in zip(xs, answers, strict=True):
         with case(when):
             compare(got, wanted, label="the result")
 
+
+def probe_half(x):
+    with contextlib.suppress(TypeError):
+        return make_simulation(lambda x, rate: rate * x)(x, 0.5, 3)
+
+
+got, x = ask(probe_half, jnp.asarray(xs[0], jnp.float16)), xs[0].astype(np.float16)
+require(got is not None, "A float16 array raises a TypeError. Does the rate change the dtype of the result of `step`?")
+compare(got, x / 8, label="the result for a float16 array")
+
 # %% hidden="debug-slow-start" name="program" points=2
 """The program has one loop, its size does not depend on the number of steps, and it is right."""
 
@@ -1687,6 +1764,14 @@ require(
     "loop was unrolled. Use a loop of `jax.lax`.",
 )
 require(made[11].loops == 1, f"The program has {made[11].loops} loops; expected one over the steps.")
+
+
+def probe_many(x, steps):
+    return make_simulation(lambda x, rate: x + rate)(x, 0.5, steps)
+
+
+x, steps = np.float32(rng.integers(9)), int(rng.integers(40_000, 50_000))
+compare(program(probe_many, x, steps).run(x, steps), np.float32(x + steps / 2), label="the result of many steps")
 
 # %% hidden="debug-slow-start" name="compiled" points=2 observed=true
 """Calls with arrays of one shape trace the step in the first call only."""
@@ -1824,6 +1909,25 @@ def make_simulation(step):
         return jax.lax.fori_loop(1, steps, lambda _, x: step(x, rate), x)
 
     return simulate
+
+
+# %% wrong="debug-slow-start" because="Runs a fixed number of iterations, so a call with more steps ends too early."
+def make_simulation(step):
+    @jax.jit
+    def simulate(x, rate, steps):
+        body = lambda x, i: (jnp.where(i < steps, step(x, rate), x), None)
+        return jax.lax.scan(body, x, jnp.arange(1000))[0]
+
+    return simulate
+
+
+# %% wrong="debug-slow-start" because="Makes the rate a float32 array, which promotes a float16 array. A Python float does not."
+def make_simulation(step):
+    @jax.jit
+    def run(x, rate, steps):
+        return jax.lax.fori_loop(0, steps, lambda _, x: step(x, rate), x)
+
+    return lambda x, rate, steps: run(x, jnp.float32(rate), steps)
 
 
 # %% right="debug-slow-start"
@@ -2034,7 +2138,7 @@ for dtype in (np.float32, np.float16):
 
 # %% wrong="debug-seeds" because="Keeps the squared norm, whose derivative is 0/0 at the start, where both `w` are equal."
 def fix_the_seeds(params, batches, rate):
-    start, tx = params, optax.sgd(rate)
+    start = params
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
@@ -2042,23 +2146,21 @@ def fix_the_seeds(params, batches, rate):
         return error + 0.1 * jnp.linalg.norm(params["w"] - start["w"]) ** 2
 
     def step(carry, batch):
-        params, state, steps, running = carry
+        params, steps, running = carry
         loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        updates, state = tx.update(gradients, state)
-        new = optax.apply_updates(params, updates)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
         for leaf in (loss, *jax.tree.leaves(new)):
             running = running & jnp.isfinite(leaf).all()
         params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
-        return (params, state, steps + running, running), None
+        return (params, steps + running, running), None
 
-    carry = params, tx.init(params), 0, True
-    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
     return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Leaves the loss with the parameters from before the first step, so its gradient is zero."
 def fix_the_seeds(params, batches, rate):
-    start, tx = params, optax.sgd(rate)
+    start = params
 
     def loss_fn(params, batch):
         logits = batch["x"] @ start["w"] + start["b"]
@@ -2066,23 +2168,21 @@ def fix_the_seeds(params, batches, rate):
         return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
 
     def step(carry, batch):
-        params, state, steps, running = carry
+        params, steps, running = carry
         loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        updates, state = tx.update(gradients, state)
-        new = optax.apply_updates(params, updates)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
         for leaf in (loss, *jax.tree.leaves(new)):
             running = running & jnp.isfinite(leaf).all()
         params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
-        return (params, state, steps + running, running), None
+        return (params, steps + running, running), None
 
-    carry = params, tx.init(params), 0, True
-    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
     return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Calls a function of Optax that does not exist."
 def fix_the_seeds(params, batches, rate):
-    start, tx = params, optax.sgd(rate)
+    start = params
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
@@ -2090,23 +2190,21 @@ def fix_the_seeds(params, batches, rate):
         return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
 
     def step(carry, batch):
-        params, state, steps, running = carry
+        params, steps, running = carry
         loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        updates, state = tx.update(gradients, state)
-        new = optax.apply_updates(params, updates)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
         for leaf in (loss, *jax.tree.leaves(new)):
             running = running & jnp.isfinite(leaf).all()
         params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
-        return (params, state, steps + running, running), None
+        return (params, steps + running, running), None
 
-    carry = params, tx.init(params), 0, True
-    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
     return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Stops after the bad step, but keeps its update."
 def fix_the_seeds(params, batches, rate):
-    start, tx = params, optax.sgd(rate)
+    start = params
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
@@ -2114,24 +2212,22 @@ def fix_the_seeds(params, batches, rate):
         return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
 
     def step(carry, batch):
-        params, state, steps, running = carry
+        params, steps, running = carry
         loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        updates, state = tx.update(gradients, state)
-        new = optax.apply_updates(params, updates)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
         for leaf in (loss, *jax.tree.leaves(new)):
             fine = running & jnp.isfinite(leaf).all()
             new = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
             running = fine
-        return (new, state, steps + running, running), None
+        return (new, steps + running, running), None
 
-    carry = params, tx.init(params), 0, True
-    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
     return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Tests for NaN only, so infinities go on."
 def fix_the_seeds(params, batches, rate):
-    start, tx = params, optax.sgd(rate)
+    start = params
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
@@ -2139,23 +2235,21 @@ def fix_the_seeds(params, batches, rate):
         return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
 
     def step(carry, batch):
-        params, state, steps, running = carry
+        params, steps, running = carry
         loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        updates, state = tx.update(gradients, state)
-        new = optax.apply_updates(params, updates)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
         for leaf in (loss, *jax.tree.leaves(new)):
             running = running & ~jnp.isnan(leaf).any()
         params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
-        return (params, state, steps + running, running), None
+        return (params, steps + running, running), None
 
-    carry = params, tx.init(params), 0, True
-    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
     return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Tests the loss, but not the new parameters."
 def fix_the_seeds(params, batches, rate):
-    start, tx = params, optax.sgd(rate)
+    start = params
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
@@ -2163,23 +2257,21 @@ def fix_the_seeds(params, batches, rate):
         return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
 
     def step(carry, batch):
-        params, state, steps, running = carry
+        params, steps, running = carry
         loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        updates, state = tx.update(gradients, state)
-        new = optax.apply_updates(params, updates)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
         for leaf in (loss,):
             running = running & jnp.isfinite(leaf).all()
         params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
-        return (params, state, steps + running, running), None
+        return (params, steps + running, running), None
 
-    carry = params, tx.init(params), 0, True
-    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
     return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Tests the new parameters, but not the loss."
 def fix_the_seeds(params, batches, rate):
-    start, tx = params, optax.sgd(rate)
+    start = params
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
@@ -2187,23 +2279,21 @@ def fix_the_seeds(params, batches, rate):
         return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
 
     def step(carry, batch):
-        params, state, steps, running = carry
+        params, steps, running = carry
         loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        updates, state = tx.update(gradients, state)
-        new = optax.apply_updates(params, updates)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
         for leaf in jax.tree.leaves(new):
             running = running & jnp.isfinite(leaf).all()
         params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
-        return (params, state, steps + running, running), None
+        return (params, steps + running, running), None
 
-    carry = params, tx.init(params), 0, True
-    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
     return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Tests `w`, but not `b`."
 def fix_the_seeds(params, batches, rate):
-    start, tx = params, optax.sgd(rate)
+    start = params
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
@@ -2211,22 +2301,20 @@ def fix_the_seeds(params, batches, rate):
         return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
 
     def step(carry, batch):
-        params, state, steps, running = carry
+        params, steps, running = carry
         loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        updates, state = tx.update(gradients, state)
-        new = optax.apply_updates(params, updates)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
         running = running & jnp.isfinite(loss) & jnp.isfinite(new["w"]).all()
         params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
-        return (params, state, steps + running, running), None
+        return (params, steps + running, running), None
 
-    carry = params, tx.init(params), 0, True
-    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
     return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Tests the sum of each leaf, which overflows for large but finite values."
 def fix_the_seeds(params, batches, rate):
-    start, tx = params, optax.sgd(rate)
+    start = params
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
@@ -2234,47 +2322,21 @@ def fix_the_seeds(params, batches, rate):
         return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
 
     def step(carry, batch):
-        params, state, steps, running = carry
+        params, steps, running = carry
         loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        updates, state = tx.update(gradients, state)
-        new = optax.apply_updates(params, updates)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
         for leaf in (loss, *jax.tree.leaves(new)):
             running = running & jnp.isfinite(leaf.sum())
         params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
-        return (params, state, steps + running, running), None
+        return (params, steps + running, running), None
 
-    carry = params, tx.init(params), 0, True
-    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
-
-
-# %% wrong="debug-seeds" because="Multiplies the update by 0 or 1, but 0 times NaN is NaN."
-def fix_the_seeds(params, batches, rate):
-    start, tx = params, optax.sgd(rate)
-
-    def loss_fn(params, batch):
-        logits = batch["x"] @ params["w"] + params["b"]
-        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
-        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
-
-    def step(carry, batch):
-        params, state, steps, running = carry
-        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        updates, state = tx.update(gradients, state)
-        new = optax.apply_updates(params, updates)
-        for leaf in (loss, *jax.tree.leaves(new)):
-            running = running & jnp.isfinite(leaf).all()
-        params = jax.tree.map(lambda new, old: old + running * (new - old), new, params)
-        return (params, state, steps + running, running), None
-
-    carry = params, tx.init(params), 0, True
-    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
     return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Skips bad steps and continues with the next batch, but the run should end."
 def fix_the_seeds(params, batches, rate):
-    start, tx = params, optax.sgd(rate)
+    start = params
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
@@ -2282,24 +2344,22 @@ def fix_the_seeds(params, batches, rate):
         return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
 
     def step(carry, batch):
-        params, state, steps, running = carry
+        params, steps, running = carry
         loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        updates, state = tx.update(gradients, state)
-        new = optax.apply_updates(params, updates)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
         fine = jnp.isfinite(loss)
         for leaf in jax.tree.leaves(new):
             fine = fine & jnp.isfinite(leaf).all()
         params = jax.tree.map(lambda new, old: jnp.where(fine, new, old), new, params)
-        return (params, state, steps + fine, running), None
+        return (params, steps + fine, running), None
 
-    carry = params, tx.init(params), 0, True
-    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
     return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Counts the numbers instead of their bytes."
 def fix_the_seeds(params, batches, rate):
-    start, tx = params, optax.sgd(rate)
+    start = params
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
@@ -2307,23 +2367,21 @@ def fix_the_seeds(params, batches, rate):
         return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
 
     def step(carry, batch):
-        params, state, steps, running = carry
+        params, steps, running = carry
         loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        updates, state = tx.update(gradients, state)
-        new = optax.apply_updates(params, updates)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
         for leaf in (loss, *jax.tree.leaves(new)):
             running = running & jnp.isfinite(leaf).all()
         params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
-        return (params, state, steps + running, running), None
+        return (params, steps + running, running), None
 
-    carry = params, tx.init(params), 0, True
-    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
     return {"params": params, "steps": steps, "bytes": sum(leaf.size for leaf in jax.tree.leaves(params))}
 
 
 # %% wrong="debug-seeds" because="Assumes four bytes for each number."
 def fix_the_seeds(params, batches, rate):
-    start, tx = params, optax.sgd(rate)
+    start = params
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
@@ -2331,66 +2389,16 @@ def fix_the_seeds(params, batches, rate):
         return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
 
     def step(carry, batch):
-        params, state, steps, running = carry
+        params, steps, running = carry
         loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        updates, state = tx.update(gradients, state)
-        new = optax.apply_updates(params, updates)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
         for leaf in (loss, *jax.tree.leaves(new)):
             running = running & jnp.isfinite(leaf).all()
         params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
-        return (params, state, steps + running, running), None
+        return (params, steps + running, running), None
 
-    carry = params, tx.init(params), 0, True
-    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
     return {"params": params, "steps": steps, "bytes": sum(4 * leaf.size for leaf in jax.tree.leaves(params))}
-
-
-# %% wrong="debug-seeds" because="Uses the cross-entropy for one-hot labels with integer labels."
-def fix_the_seeds(params, batches, rate):
-    start, tx = params, optax.sgd(rate)
-
-    def loss_fn(params, batch):
-        logits = batch["x"] @ params["w"] + params["b"]
-        error = optax.softmax_cross_entropy(logits, batch["y"]).mean()
-        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
-
-    def step(carry, batch):
-        params, state, steps, running = carry
-        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        updates, state = tx.update(gradients, state)
-        new = optax.apply_updates(params, updates)
-        for leaf in (loss, *jax.tree.leaves(new)):
-            running = running & jnp.isfinite(leaf).all()
-        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
-        return (params, state, steps + running, running), None
-
-    carry = params, tx.init(params), 0, True
-    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
-
-
-# %% wrong="debug-seeds" because="Sums the errors of a batch instead of computing their mean."
-def fix_the_seeds(params, batches, rate):
-    start, tx = params, optax.sgd(rate)
-
-    def loss_fn(params, batch):
-        logits = batch["x"] @ params["w"] + params["b"]
-        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).sum()
-        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
-
-    def step(carry, batch):
-        params, state, steps, running = carry
-        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        updates, state = tx.update(gradients, state)
-        new = optax.apply_updates(params, updates)
-        for leaf in (loss, *jax.tree.leaves(new)):
-            running = running & jnp.isfinite(leaf).all()
-        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
-        return (params, state, steps + running, running), None
-
-    carry = params, tx.init(params), 0, True
-    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
-    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
 
 
 # %% wrong="debug-seeds" because="Stops with a Python `if` on traced values."
