@@ -335,7 +335,7 @@ def test_a_client_that_goes_before_its_zygote_is_ready_leaves_nothing_and_no_mes
     folder = tmp_path / "folder"
     folder.mkdir()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    opening = {"preload": [], "at_most": "full", "platform": asdict(CPU), "count": 1}
+    opening = {"preload": [], "at_most": "full", "platform": asdict(CPU), "count": 1, "hidden": []}
     ours.send(json.dumps(opening).encode())
     command = [sys.executable, "-m", "grader.sandbox.zygote", str(theirs.fileno()), str(folder)]
     with subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE) as zygote:
