@@ -174,7 +174,9 @@ def test_it_would_be_seen_if_it_did(kind: str) -> None:
 def test_every_link_and_picture_of_a_bundle_is_in_it(ours: Path) -> None:
     one = bundle.files(Course(ROOT), ["05_vmap"])
     assert not [path for path in one if "jit" in path]
-    for files in (one, read(ours)):
+    linking = bundle.files(Course(ROOT), ["16_sharding", "17_explicit_sharding"])  # 16 links to 17 and to 19
+    assert b"(17_explicit_sharding.ipynb)" in linking["notebooks/16_sharding.ipynb"]
+    for files in (one, linking, read(ours)):
         for path in files:
             if path.endswith(".ipynb"):
                 cells = json.loads(files[path])["cells"]

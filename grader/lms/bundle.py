@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import posixpath
 import re
 import tomllib
 import zipfile
@@ -36,7 +37,7 @@ GRADERS_OWN = frozenset(
     "alembic bleach jinja2 jsonschema jupytext nbgrader packaging psutil pygments pyseccomp rich sqlalchemy typer "
     "watchfiles".split()
 )
-NOTEBOOK_LINK = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:notebooks|exercises)/[\w/]+\.ipynb)\)")
+NOTEBOOK_LINK = re.compile(r"\[([^\]]*)\]\(([\w./-]+\.ipynb)(?:#[^)\s]*)?\)")
 USES_TORCH = re.compile(rb"(import|from) (torch\b|grader\.(learning|lessons)\.loaders\b)")
 LINKED = re.compile(rf"(?:\.\./)+(images/[\w./-]+|{re.escape(GLOSSARY)})")
 LIST = ".bundle"  # what lies in a folder of ours: paths and hashes
@@ -93,17 +94,22 @@ def _notebooks(course: Course, ids: list[str]) -> dict[str, bytes]:
             unlinked[f"exercises/{lesson}/{lesson}.ipynb"] = build.source(course, lesson, alone=True)
     data = [(lesson, file) for lesson in ids if lesson in course.lesson_ids for file in course.data(lesson).items()]
     made, linked = {f"exercises/{lesson}/{name}": content for lesson, (name, content) in data}, set[str]()
-    relink = lambda text: NOTEBOOK_LINK.sub(lambda m: m[0] if m[2] in unlinked else m[1], text)
+
+    def relink(text: str, path: str) -> str:
+        """Without the links to notebooks that are not in the bundle, from a file at `path`."""
+        there = lambda link: posixpath.normpath(posixpath.join(posixpath.dirname(path), link)) in unlinked
+        return NOTEBOOK_LINK.sub(lambda found: found[0] if there(found[2]) else found[1], text)
+
     for path, notebook in unlinked.items():
         for cell in notebook["cells"]:
             if cell["cell_type"] == "markdown":
-                cell["source"] = relink(cell["source"])
+                cell["source"] = relink(cell["source"], path)
                 linked |= set(LINKED.findall(cell["source"]))
         given = build.release(notebook) if path.startswith("exercises/") else notebook
         made[path] = build.text(given).encode()
     made |= {name: _linked(course, name) for name in linked}
     if GLOSSARY in made:
-        made[GLOSSARY] = relink(made[GLOSSARY].decode()).encode()
+        made[GLOSSARY] = relink(made[GLOSSARY].decode(), GLOSSARY).encode()
     return made
 
 
