@@ -2035,7 +2035,7 @@ def pagerank(links, steps, damping):
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / n)
 
     def f(ranks, _):
-        received = jax.reshard(ranks, P()) @ shares
+        received = jax.reshard(ranks, P()) @ t
         return jax.reshard((1 - damping) / n + damping * received, P("data")), None
 
     return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
@@ -2046,7 +2046,7 @@ def pagerank(links, steps, damping):
     n, k = len(links), links.sum(axis=1, keepdims=True)
     t = jnp.where(k > 0, links / jnp.maximum(k, 1), 1 / n)
     t = jax.reshard(t, P(None, "data"))
-    f = lambda ranks, _: ((1 - damping) / n + damping * jax.reshard(ranks, P()) @ shares, None)
+    f = lambda ranks, _: ((1 - damping) / n + damping * jax.reshard(ranks, P()) @ t, None)
     return jax.lax.scan(f, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
 
 

@@ -5,6 +5,7 @@ Locally, a test of a lesson is skipped when it passed before and nothing that it
 
 from __future__ import annotations
 
+import builtins
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from conftest import ROOT
 from unchanged import Record
 
 from grader.checks.execute import execute
+from grader.core.symbols import cell_names
 from grader.course import Course
 from grader.course.build import lesson_path
 from grader.prove.proof import Proof, prove
@@ -60,6 +62,16 @@ def full_proof(lesson: str, jobs: int | None) -> tuple[Proof, Future[list[dict[s
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as beside:
         kernel = beside.submit(surfaces.verdicts_of_kernel, COURSE.lesson(lesson), Path(folder))
         return prove(COURSE, [lesson], jobs=jobs, seeds=DRAWS), kernel
+
+
+@pytest.mark.parametrize("lesson", COURSE.lesson_ids)
+def test_answers_use_names_of_the_setup_and_their_own_only(lesson: str) -> None:
+    """In a kernel, an answer that was tried before may have bound another name; the grader runs each answer alone."""
+    text = COURSE.lesson(lesson)
+    given = {*text.setup_names, *cell_names(text.setup).binds, *dir(builtins)}
+    for exercise in text.exercises:
+        for answer in (*exercise.right, *exercise.wrong):
+            assert cell_names(answer.source).needs <= given, f"{exercise.id}, line {answer.line}"
 
 
 def test_the_example_class_is_fresh() -> None:
