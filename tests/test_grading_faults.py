@@ -369,6 +369,17 @@ def test_a_helper_below_the_checks_is_named(examiner: Examiner) -> None:
     ]
 
 
+def test_what_a_process_claims_to_have_bound_decides_no_note(examiner: Examiner) -> None:
+    """It may have seen hidden checks by then, and could tell of them by which notes there are."""
+    notes = []
+    for claims in ("1", "globals().update(twice=lambda x: 3 * x)"):
+        handed = submission(claims, double="def double(x):\n    return twice(x)")
+        below = SubmittedCell(None, "def twice(x):\n    return 2 * x", 90)
+        result = examiner.grade(replace(handed, cells=(*handed.cells, below)))
+        notes.append([note for note in result.notes if "twice" in note])
+    assert notes[0] == notes[1] != []
+
+
 # What is sent where.
 
 

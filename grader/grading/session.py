@@ -163,7 +163,8 @@ class GradingSession:
         self.failed: list[CellOutcome] = []
         self.bound: set[str] = set()
         self.answers: dict[str, list[CellOutcome]] = {}
-        self.undefined: dict[str, str] = {}  # names that a failed answer needs and no cell has bound, by exercise
+        self.written: set[str] = set()  # names that the texts of the cells bind, whatever their process says later
+        self.undefined: dict[str, str] = {}  # names that a failed answer needs and no text has bound, by exercise
 
     def run(self, step: RunCell) -> None:
         """Run one cell; a cell that fails blocks nothing by itself."""
@@ -171,6 +172,7 @@ class GradingSession:
         seconds = sum(limits) if limits and step.label in step.answers else CELL_S
         ran = self.isolated.run_cell(step.source, step.label, seconds, step.passed, step.setup)
         self.bound |= ran.bound
+        self.written |= ran.binds
         where = f"the answer of {step.label}" if step.label in step.answers else f"your {step.label}"
         for name in sorted(ran.binds & self.undefined.keys()):
             self.notes.append(
@@ -200,10 +202,10 @@ class GradingSession:
             found = ", ".join(restored)
             self.notes.append(
                 f"Restored before the checks of {exercise.id}: {found} (set by the setup). From there on, your "
-                "cells and answers use these values too. Give your own other names."
+                "cells and answers use these values too. Use other names for your own values."
             )
         needs = set().union(*(ran.needs for ran in self.answers.get(exercise.id, [])))
-        undefined = needs - self.bound - set(self.runner.lesson.setup_names)
+        undefined = needs - self.written - set(self.runner.lesson.setup_names)
         late: Check | None = None
         for check in exercise.checks:
             if late is not None:  # after one ran out of time the rest are not waited for
