@@ -1,4 +1,4 @@
-"""Limits of what a check computes itself, in this process: over a reply of odd shapes, that may be endless."""
+"""Limits of time and memory for what a check itself computes, as a reply may have shapes that make it endless."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from pathlib import Path
 from types import FrameType
 
 from grader.core.faults import Fault
+from grader.grading import executors, worker_pair
+from grader.sandbox import process, wire
 
 SECONDS, MEMORY = 60.0, 3 << 30  # of processor time, and of memory besides what this process has already
 AGAIN_S = 0.1
-# Whoever stops in the middle of an exchange leaves half a reply to the next question.
-EXCHANGING = frozenset({"wire.py", "process.py", "executors.py", "worker_pair.py"})
+# An exception in the middle of an exchange would leave half a reply, which the next question would read.
+EXCHANGING = frozenset(module.__name__ for module in (wire, process, executors, worker_pair))
 
 
 @contextlib.contextmanager
@@ -24,11 +26,11 @@ def limited(seconds: float = SECONDS, memory: int = MEMORY) -> Iterator[None]:
 
     def expired(number: int, frame: FrameType | None) -> None:
         while frame is not None:
-            if frame.f_code.co_filename.rpartition("/")[2] in EXCHANGING:
+            if frame.f_globals.get("__name__") in EXCHANGING:
                 signal.setitimer(signal.ITIMER_PROF, AGAIN_S)
                 return
             frame = frame.f_back
-        raise Fault("flooded", f"to judge it takes more than {seconds:g} s of processor time")
+        raise Fault("flooded", f"judging it takes more than {seconds:g} s of processor time")
 
     ours = threading.current_thread() is threading.main_thread()  # signals are handled there alone
     before, used = resource.getrlimit(resource.RLIMIT_DATA), _private()
