@@ -366,7 +366,9 @@ for size in (8, 4):
         made = program(probe_gradients, *placed)
         compare(made.run(*placed), wanted, label="the gradients with respect to w, b and x")
     for name, gradient in zip(("w", "b", "x"), made.outputs, strict=True):
-        require(entries_of(gradient)[0] == "data", f"The gradient with respect to {name} is not partitioned as {name}.")
+        require(
+            entries_of(gradient)[0] == "data", f"The gradient with respect to {name} is not partitioned like {name}."
+        )
     count = d * h + h
     require(
         made.elements("all-reduce") <= 2 * h,
@@ -661,7 +663,7 @@ means = cotangent.mean((0, 1)) + normal * (cotangent * normal).mean((0, 1))
 compare(gradient, scale / np.sqrt(variance + 1e-5) * (cotangent - means), label="the gradient with respect to x")
 require(
     received(made) == received(made, "all-reduce", "reduce-scatter"),
-    "The program has other collectives than all-reduces. The examples should stay on their devices.",
+    "The program has collectives other than all-reduces. The examples should stay on their devices.",
 )
 require(
     received(made) <= 2 * channels + 4,
@@ -904,7 +906,7 @@ require(
 )
 require(
     received(made) == received(made, "all-reduce", "reduce-scatter"),
-    "The program has other collectives than all-reduces.",
+    "The program has collectives other than all-reduces.",
 )
 require(
     received(made) <= 6 * 9 + 9 + 4,
@@ -1177,7 +1179,7 @@ for size, least in ((8, 2), (3, 4)):
     )
     require(
         received(made) == received(made, "all-reduce", "reduce-scatter"),
-        "The program has other collectives than all-reduces. The examples should stay on their devices.",
+        "The program has collectives other than all-reduces. The examples should stay on their devices.",
     )
     require(
         received(made) <= width * hidden + hidden + 4,
@@ -1740,7 +1742,7 @@ for sizes, names, rows, words in (
         require(entries_of(made.outputs) == ("x", None), "the result does not have the type of the plate.")
         require(
             all(one.kind == "collective-permute" for one in made.collectives),
-            "the program has other collectives than permutes.",
+            "the program has collectives other than permutes.",
         )
         require(
             received(made) <= 2 * start.shape[1] * steps,
