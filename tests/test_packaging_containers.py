@@ -18,7 +18,7 @@ import yaml
 from conftest import COURSES, ROOT
 from packaging.specifiers import SpecifierSet
 
-from grader.cli.app import Verbs
+from grader.cli.app import CommandGroups
 from grader.course import workspace
 
 FOLDER = ROOT / ".devcontainer"
@@ -163,7 +163,7 @@ def test_what_git_ignores_is_not_in_the_image() -> None:
 def test_every_command_of_the_page_is_there() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:^|[`&] ?)make ([a-z-]+)", PAGE, re.MULTILINE)) <= targets
-    verbs = set(" ".join(Verbs.GROUPS.values()).split())
+    verbs = set(" ".join(CommandGroups.GROUPS.values()).split())
     assert set(re.findall(r"(?:^|[`&/] ?)grader ([a-z]+)", PAGE, re.MULTILINE)) <= verbs
     for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL):
         assert subprocess.run(["bash", "-n", "-c", block], check=False).returncode == 0

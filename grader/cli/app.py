@@ -17,8 +17,8 @@ from grader.core.text import stop_commands
 from grader.course import Course
 
 
-class Verbs(TyperGroup):
-    """Lists the verbs by the people who use them, in the order of use."""
+class CommandGroups(TyperGroup):
+    """Lists the commands by the people who use them, in the order of use."""
 
     GROUPS: ClassVar[dict[str, str]] = {
         "For learners": "lab watch check progress solution carry reset doctor",
@@ -30,10 +30,10 @@ class Verbs(TyperGroup):
         for title, names in self.GROUPS.items():
             found = [(name, self.get_command(ctx, name)) for name in names.split()]
             with formatter.section(title):
-                formatter.write_dl([(name, verb.get_short_help_str(80)) for name, verb in found if verb])
+                formatter.write_dl([(name, command.get_short_help_str(80)) for name, command in found if command])
 
 
-class Verb(TyperCommand):
+class PlainCommand(TyperCommand):
     """Names arguments in usage and help as in the documentation, without the types of their Python values."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -47,15 +47,16 @@ class Verb(TyperCommand):
                     formatter.write_dl(rows)
 
 
-class Command(Typer):
-    """A command whose verbs are displayed as `Verb` displays them."""
+class App(Typer):
+    """Commands whose usage and help are those of `PlainCommand`."""
 
     def command(self, name: str | None = None, **options: Any) -> Callable[..., Any]:
-        return super().command(name, **{"cls": Verb, **options})
+        return super().command(name, **{"cls": PlainCommand, **options})
 
 
-app = Command(
-    cls=Verbs, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+app = App(
+    cls=CommandGroups, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="Work through, grade or write a course of JAX notebooks. The course is the one that contains the current "
     "folder.",
 )  # fmt: skip

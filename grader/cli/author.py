@@ -1,4 +1,4 @@
-"""Verbs of authors: begin an exercise, import a notebook, build, prove, and preview what learners will read."""
+"""Commands for authors: begin an exercise, import a notebook, build, prove, and preview what learners will read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.text import Text
 from typer import Argument, Exit, Option
 
 from grader.cli.app import (
-    Command,
+    App,
     JobsOption,
     LessonArgument,
     LessonsArgument,
@@ -28,7 +28,7 @@ from grader.course import build as builder
 from grader.prove import proof as proofs
 from grader.reports import terminal
 
-new = Command(no_args_is_help=True, rich_markup_mode=None)
+new = App(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(new, name="new", help="Create an exercise.")
 
 

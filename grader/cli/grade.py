@@ -1,4 +1,4 @@
-"""Verbs about results: grade a class, store its grades in the gradebook, give results another form."""
+"""Commands about results: grade a class, store its grades in the gradebook, convert results to other formats."""
 
 from __future__ import annotations
 

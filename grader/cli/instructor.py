@@ -1,4 +1,4 @@
-"""Verbs of instructors: open JupyterLab on the course, bundle what learners get, collect what they wrote."""
+"""Commands for instructors: open JupyterLab on the course, bundle what learners get, collect what they wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs of learners: open JupyterLab, watch, see progress and answers, reset, carry work over, examine the machine."""
+"""Commands for learners: open JupyterLab, watch, see progress and solutions, reset, carry, examine the machine."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def parse(content: bytes) -> Notebook:
             line = content.count(b"\n", 0, conflict.start()) + 1
             text = f"The file contains the marks of a merge conflict on line {line}. Resolve it and submit it again."
         elif isinstance(problem, UnicodeDecodeError) and content.lstrip().startswith(b"{"):
-            text = "The file is not UTF-8 text, so it is not a notebook. Save it in this encoding and submit it again."
+            text = "The file is not UTF-8 text, so it is not a notebook. Save it as UTF-8 and submit it again."
         else:
             text = "The file is not a notebook: it is not JSON. Submit the .ipynb file itself."
         raise Unreadable(text) from None

@@ -147,7 +147,7 @@ def grade(
         opening |= {"machine": asdict(group.machine), "notes": group.notes}
         platform = group.machine.platform
         at_once = cores(jobs or (None if platform.is_cpu else ON_AN_ACCELERATOR), len(here))
-        modules, private = imports(course, group.lessons), folders(course, here)
+        modules, private = imports(course, group.lessons), private_folders(course, here)
         with Pool(EXAMINER, opening, at_once, modules, platform, group.count, hidden=private) as pool:
             if pool.confined.level == LEVELS[-1] and not allow_unsandboxed:
                 raise UnconfinedError(UNCONFINED)
@@ -170,8 +170,9 @@ def grade(
     return [done[entry] for entry in entries]
 
 
-def folders(course: Course, entries: Iterable[Entry]) -> set[str]:
-    """Returns the folders of the course, of the course that it extends, and of the submissions."""
+def private_folders(course: Course, entries: Iterable[Entry]) -> set[str]:
+    """Returns the folders that answers must not read: those of the course, of the course that it extends, and of the
+    submissions."""
     courses = (course, *([course.base] if course.base is not None else []))
     submitted = (entry.path.absolute().parents[:3][-1] for entry in entries)
     return {os.path.realpath(place) for place in (*(one.root for one in courses), *submitted)}

@@ -205,7 +205,7 @@ class ModuleValidator:
 
 
 def _is_own(operation: Any, mark: str) -> bool:
-    """Whether an operation of this kind has such an attribute. What every operation's Python class has is none."""
+    """Whether operations of this kind have such an attribute. Members of their common class do not count."""
     kinds = (kind for kind in type(operation.opview).__mro__ if kind not in ir.OpView.__mro__)
     return any(isinstance(vars(kind).get(mark), property) for kind in kinds)
 

@@ -1,4 +1,4 @@
-"""Hollow values: what an answer returns, with nothing in it, to see that a check does not take that for right."""
+"""Hollow values (NaN, infinite or empty) in place of what an answer returns, to test that checks reject them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grader.program.codec import is_array, is_key
 @contextlib.contextmanager
 def hollow_values(kind: str) -> Iterator[list[None]]:
     """Within it, checks get hollow values of this kind, one of `KINDS`. Yields a list with an item for each value that
-    was changed; whoever runs the checks may clear it."""
+    was changed, which the caller may clear."""
     changed: list[None] = []
 
     def change(subject: str, value: Any) -> Any:
