@@ -148,7 +148,8 @@ def test_where_no_user_namespace_is_left_the_doctor_says_which_switch(tmp_path: 
             diagnosis.NONE_LEFT,
         ),
         ("landlock", "unshare: Operation not permitted", {}, diagnosis.ROOT),
-        ("namespaces", "landlock: not in this kernel", {}, diagnosis.LANDLOCK),
+        ("namespaces", "landlock: not in this kernel", {}, diagnosis.LANDLOCK.format("5.13")),
+        ("limits", "landlock: not in this kernel", {}, diagnosis.LANDLOCK.format("6.2")),
         ("limits", "seccomp: libseccomp is not installed", {".dockerenv": ""}, diagnosis.SECCOMP),
     ],
 )

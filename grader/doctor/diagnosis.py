@@ -52,7 +52,7 @@ UBUNTU = "On Ubuntu 24.04 (also its CI runners): `sudo sysctl -w kernel.apparmor
 DEBIAN = "On Debian: `sudo sysctl -w kernel.unprivileged_userns_clone=1`."
 NONE_LEFT = "User namespaces are disabled: `sudo sysctl -w user.max_user_namespaces=10000`."
 ROOT = "Grade as root, or on a kernel that allows every user to create user namespaces."
-LANDLOCK = "Use Linux 6.2 or newer, with `landlock` listed in `/sys/kernel/security/lsm`."
+LANDLOCK = "Use Linux {} or newer, with `landlock` listed in `/sys/kernel/security/lsm`."
 SECCOMP = "Install libseccomp (on Debian and Ubuntu: `sudo apt-get install libseccomp2`) and pyseccomp."
 
 
@@ -226,8 +226,10 @@ def confinement_advice(confined: ConfinementReport, system: str = sys.platform, 
         return [MACOS]
     if any("seccomp" in reason for reason in reasons.values()):
         return [SECCOMP]
-    if confined.level == "namespaces" or "landlock" in reasons.get("landlock", ""):
-        return [LANDLOCK]
+    if confined.level == "namespaces":
+        return [LANDLOCK.format("5.13")]
+    if "landlock" in reasons.get("landlock", ""):  # without namespaces, it has to restrict truncation too
+        return [LANDLOCK.format("6.2")]
     found = [DOCKER] if any((root / name).exists() for name in (".dockerenv", "run/.containerenv")) else []
     for name, bad, text in (
         ("kernel/apparmor_restrict_unprivileged_userns", "1", UBUNTU),
