@@ -50,8 +50,8 @@ def lab(
 ) -> None:
     """Open JupyterLab on your copies of the notebooks.
 
-    Copies new notebooks to work/ first, and overwrites nothing there. Options after `--` are passed to JupyterLab, as in
-    `grader lab -- --no-browser`.
+    Copies new notebooks to work/ first, and overwrites nothing there. Options after `--` are passed to JupyterLab, as
+    in `grader lab -- --no-browser`.
     """
     course = open_course()
     added = workspace.copies(course)
