@@ -23,7 +23,7 @@ lab: setup ## copy new lessons and exercises to work/ and open JupyterLab
 watch: setup ## grade your notebooks each time you save them, with hints and the next exercise
 	@$(BIN)/grader watch
 
-carry: setup ## copy your answers into the notebooks of a newer course (LESSON=05_vmap; default: all)
+carry: setup ## copy your answers into new versions of the notebooks (LESSON=05_vmap; default: all)
 	@$(BIN)/grader carry $(if $(LESSON),"$(LESSON)")
 
 reset: setup ## start a lesson's exercises again and keep your notebook (LESSON=05_vmap)

@@ -1,9 +1,9 @@
-"""Times the gradebook at real size: `grader grade --gradebook` and Formgrader, for a class of 300 and ten lessons.
+"""Times the gradebook for a class of 300 and ten lessons: `grader grade --gradebook` and the pages of Formgrader.
 
-The course, its notebooks and its kept results are those of `benchmarks.semester`; nothing is graded while the clock
-runs but the one notebook that is handed in anew. Each page of Formgrader is asked for with everything that it fetches,
-three times, and the median counts: from a server of its own, with the database as `grader grade --gradebook` leaves it,
-and once more without the indexes that it adds.
+`benchmarks.semester` creates the course, its notebooks and their cached results. During the measurement, only the one
+notebook that is submitted again is graded. Each page of Formgrader is loaded with everything that it requests, three
+times, and the table shows the median. Its server uses the database that `grader grade --gradebook` has written, first
+with and then without the indexes that this command adds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benchmarks.others import environment
 from grader.course import Course
 from grader.lms.nbgrader_database import LOOKED_UP
 
-TITLE = "A class of 300 in the gradebook"
+TITLE = "The gradebook for a class of 300"
 
 
 def main() -> None:
@@ -52,12 +52,12 @@ def main() -> None:
 
 def storing(course: Course) -> list[str]:
     """`grader grade submitted --gradebook`: all new, one notebook new, none new."""
-    lines = ["| `grader grade submitted --gradebook` | seconds | of a processor |", "|---|---:|---:|"]
+    lines = ["| `grader grade submitted --gradebook` | elapsed, s | processor, s |", "|---|---:|---:|"]
     count = len(list((course.root / "submitted").glob("*/*/*.ipynb")))
-    lines.append(_row(f"all {count:,} are graded and none is in the database", *grade(course)))
+    lines.append(_row(f"all {count:,} notebooks are graded, and none is in the database", *grade(course)))
     semester.change(course, course.lesson_ids[0], 0)
-    lines.append(_row("one of them is handed in anew", *grade(course)))
-    lines.append(_row("none is", *grade(course)))
+    lines.append(_row("one notebook was submitted again", *grade(course)))
+    lines.append(_row("nothing has changed", *grade(course)))
     return lines
 
 
@@ -88,7 +88,10 @@ def pages(course: Course) -> list[str]:
             opened.execute(f"drop index ix_{table}_{column}")
     with server(course) as (address, process):
         stock = {name: median(address, process, paths) for name, paths in asked.items()}
-    lines = ["| Formgrader | seconds | of a processor | without our indexes |", "|---|---:|---:|---:|"]
+    lines = [
+        "| page of Formgrader | elapsed, s | processor, s | processor without the indexes, s |",
+        "|---|---:|---:|---:|",
+    ]
     return [*lines, *(_row(name, *ours[name], stock[name][1]) for name in asked)]
 
 

@@ -1,11 +1,16 @@
-"""Times `grader grade` against other graders and against the floor on the same class, in one run: `make bench`.
+"""Times `grader grade`, other graders and a lower bound on the same class, in one run: `make bench`.
 
-Everybody gets the same submissions of one lesson (`benchmarks.classroom`) and goes from files to stored scores:
-the grader and the floor on as many processes as there are cores, the others one notebook after another, each in a
-kernel of its own, as they do. The grader and the floor run three times in turn, and their medians count; the others
-take minutes, and run once. The lesson is proved first, as an instructor would: from then on the programs of its own
-answers are known. One changed notebook is graded by a grader that is already open. The table goes to the
-terminal and to benchmarks/RESULTS.md.
+Each grader grades the same submissions of one lesson (`benchmarks.classroom`). The time is from the submitted files to
+stored scores.
+
+- `grader grade` and the lower bound use one process per core. The lower bound (`benchmarks.floor`) runs the same cells
+  and checks in forks of a warm process, without confinement. Both run three times, in turn, and the table shows the
+  median.
+- nbgrader and otter grade one notebook after another, each in its own kernel, as they do by default. They take minutes,
+  so they run once.
+
+Before the first run, `grader prove` tests the lesson, as an instructor would. The programs of the course's own answers
+are therefore cached. The changed notebook is graded by a grader that is already running.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from benchmarks import classroom, others, results
 from benchmarks.others import ROOT, run
 from grader.course import Course
 
-TITLE = "How fast grading is"
+TITLE = "Grading a class"
 GRADER = [sys.executable, "-m", "grader"]
 WARM = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
@@ -71,7 +76,7 @@ def measure(lesson: str, count: int, stock: bool) -> list[str]:
         grade(folder, lesson, scratch)
         points = sum(result["score"] for result in json.loads((scratch / "ours.json").read_text())["results"])
         first, floor, start = statistics.median(mine), statistics.median(floors), statistics.median(starts)
-        rows = [("`grader grade`", first, count), ("floor: bare forks", floor, count)]
+        rows = [("`grader grade`", first, count), ("lower bound", floor, count)]
         if stock:
             rows.append(("stock `nbgrader autograde`", *others.nbgrader(folder, lesson, scratch)))
             rows.append((f"`otter run` ({others.OTTER})", *others.otter(folder, lesson, scratch)))
@@ -79,21 +84,21 @@ def measure(lesson: str, count: int, stock: bool) -> list[str]:
     lines = [
         f"{count} submissions of {lesson} ({points:g} points in all), {os.cpu_count()} cores.",
         "",
-        "| grader | seconds | each | a minute | scored | the grader is |",
+        "| grader | total, s | per notebook, s | notebooks per minute | scored | relative time |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for name, seconds, scored in rows:
-        ratio = "" if name == rows[0][0] else f"{seconds / first:.1f} times as fast"
+        ratio = f"{seconds / first:.1f}"
         lines.append(
             f"| {name} | {seconds:.1f} | {seconds / count:.2f} | {60 * count / seconds:.0f} | {scored} | {ratio} |"
         )
     lines += [
         "",
-        f"Of the grader's seconds, {start:.1f} are its start: then {(first - start) / count:.2f} s a submission, "
-        f"{first / floor:.2f} times the floor.",
-        f"One changed notebook, right in everything, with a grader that is open: {again:.2f} s "
-        f"(the first one after opening, {opened:.2f} s).",
-        f"Runs of the grader: {', '.join(f'{s:.1f}' for s in mine)} s; of the floor: "
+        f"- `grader grade` takes {start:.1f} s to start, then {(first - start) / count:.2f} s per notebook. Its total "
+        f"is {first / floor:.2f} times the lower bound.",
+        f"- A running grader takes {again:.2f} s for a changed notebook whose answers are all right. The first "
+        f"notebook after its start takes {opened:.2f} s.",
+        f"- Single runs of `grader grade`: {', '.join(f'{s:.1f}' for s in mine)} s. Single runs of the lower bound: "
         f"{', '.join(f'{s:.1f}' for s in floors)} s.",
     ]
     assert len(learners) == count
@@ -105,7 +110,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--lesson", default="05_vmap")
     parser.add_argument("--count", type=int, default=40)
-    parser.add_argument("--no-others", action="store_true", help="Only the grader and the floor; nothing is written.")
+    parser.add_argument(
+        "--no-others", action="store_true", help="Time only `grader grade` and the lower bound; write nothing."
+    )
     asked = parser.parse_args()
     lines = measure(asked.lesson, asked.count, not asked.no_others)
     print("\n".join(lines))

@@ -1,9 +1,9 @@
-"""Times a cold `make lab`, from the command to a page that can be used, in a fresh copy of the course: `make bench`.
+"""Times a cold `make lab`, from the command to a lesson that can be run, in a fresh copy of the course: `make bench`.
 
-The environment is there, as after `make setup`; nothing else is: no copies under work/, no settings or workspace of
-JupyterLab's, a browser with an empty profile, whose own start is in the time. The clock runs from the command until
-JupyterLab has opened the first lesson and its kernel waits for a cell. Three runs one after another; the median counts.
-Files may be in the machine's memory from the run before.
+The environment is complete, as after `make setup`. There are no copies in `work/`, no settings or workspace of
+JupyterLab, and the browser has an empty profile. The time is from the command until JupyterLab has opened the first
+lesson and its kernel is ready for a cell, including the start of the browser. The median of three runs is reported.
+Files can be in the operating system's cache from the run before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]  # the desk that tests
 import desk  # noqa: E402
 import environment  # noqa: E402
 
-TITLE = "From `make lab` to a page"
+TITLE = "Starting `make lab`"
 RUNS = 3
 BAR_S = 15.0
 
@@ -65,8 +65,8 @@ def measure() -> list[str]:
     opened, usable = (statistics.median(column) for column in zip(*runs, strict=True))
     each = ", ".join(f"{seconds:.1f}" for _, seconds in runs)
     return [
-        f"A cold `make lab`: {usable:.1f} s to a lesson that can be run ({opened:.1f} s until the browser is called); "
-        f"runs: {each} s. The bar is {BAR_S:.0f} s."
+        f"The lesson can be run after {usable:.1f} s. The browser is started after {opened:.1f} s. Single runs: "
+        f"{each} s. The target is {BAR_S:.0f} s."
     ]
 
 

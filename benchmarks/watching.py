@@ -1,12 +1,16 @@
-"""Times `grader watch` from a save to the verdict on its screen, and what it uses while nothing is saved: `make bench`.
+"""Times `grader watch` from a save to the displayed verdict, and its processor time while idle: `make bench`.
 
-A learner saves, exercise after exercise, a wrong answer and then a right one, twice each; the second time counts, as a
-learner who works on an exercise has saved it before. The earlier exercises of the lesson are answered, the later ones
-not. The answer's own time is that of the same cells and checks in a bare fork of a warm process with the same compiler
-settings (`benchmarks.floor`) that has, as a learner's process does, the code of single operations at hand and compiles
-what the answer makes of them. Nothing is known of the course's own answers when it begins, and operations come to be at
-hand while it runs; as own times are taken last, an answer that is run operation by operation seems later than it is.
-Idle is processor time of the command and all that it has started, over twenty seconds.
+A simulated learner works on the exercises of a lesson in order, and saves a wrong and a right answer, each twice. The
+second save counts, because a learner who works on an exercise has saved it before. Earlier exercises are solved, later
+ones are untouched.
+
+The *own time* of an answer is that of the same cells and checks in a fork of a warm process (`benchmarks.floor`) with
+the same compiler settings. As in a learner's process, the code of single operations is cached, and the answer's own
+programs are compiled. The *latency* is the rest of the time from the save to the verdict.
+
+No data about the course's own answers is cached at the start, and operations are cached during the run. The own times
+are measured last, so the latency of an answer that runs operation by operation appears longer than it is. The idle
+processor time is that of the command and its child processes, over twenty seconds.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]  # the terminal that t
 import desk  # noqa: E402
 import watching  # noqa: E402
 
-TITLE = "From a save to the verdict on the screen"
+TITLE = "The latency of `grader watch`"
 LESSONS = ("05_vmap", "08_control_flow", "16_sharding")
 IDLE_S = 20.0
 SAVES = 2
@@ -139,7 +143,8 @@ def measure(lessons: tuple[str, ...]) -> list[str]:
             alone = json.loads(subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE).stdout)
             rows.append((name, found, alone))
     lines = [
-        "| lesson | exercises | save to verdict: median | longest | its own time: median | beyond: median | longest |",
+        "| lesson | exercises | save to verdict: median, s | longest, s | own time: median, s "
+        "| latency: median, s | longest, s |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     everything: list[float] = []
@@ -149,16 +154,16 @@ def measure(lessons: tuple[str, ...]) -> list[str]:
         seconds, owns, beyond = [s for s, _ in pairs], [o for _, o in pairs], [s - o for s, o in pairs]
         everything += beyond
         answered = [f"`{one}` ({how})" for one in found for how in ("wrong", "right")]
-        late += [f"{one}: {s:.2f}" for one, s in zip(answered, beyond, strict=True) if s > BAR_S]
+        late += [f"{one} {s:.2f} s" for one, s in zip(answered, beyond, strict=True) if s > BAR_S]
         lines.append(
             f"| {name} | {len(found)} | {statistics.median(seconds):.2f} | {max(seconds):.2f} "
             f"| {statistics.median(owns):.2f} | {statistics.median(beyond):.2f} | {max(beyond):.2f} |"
         )
     lines += [
         "",
-        f"Seconds. Beyond the answer's own time: {statistics.median(everything):.2f} s (median of {len(everything)} "
-        f"saves). Later than the bar of {BAR_S:g} s: {', '.join(late) or 'none'}. Idle: "
-        f"{100 * statistics.median(shares):.2f}% of a core; the bar is 1%.",
+        f"- The median latency of {len(everything)} saves is {statistics.median(everything):.2f} s. The target is "
+        f"{BAR_S:g} s. Saves above it: {', '.join(late) or 'none'}.",
+        f"- While idle, the command uses {100 * statistics.median(shares):.2f}% of a core. The target is 1%.",
     ]
     return lines
 

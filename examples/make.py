@@ -1,6 +1,7 @@
-"""Makes the example class under examples/submitted/ from the course's own answers; `--check` only says what is stale.
+"""Creates the example class in examples/submitted/ from the course's own answers; `--check` only lists what is stale.
 
-Each learner shows one thing that happens in a real class. The first lesson has all of them, the others the first four.
+Each learner is an example of what happens in a real class (examples/README.md). All of them submit lesson 05, and the
+first four also submit every other lesson.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ def another_way(lesson: Lesson) -> dict[str, str]:
 
 
 def partly_right(lesson: Lesson) -> dict[str, str]:
-    """Half of the exercises are done, the next one is wrong, the rest is as it was given out."""
+    """Half of the exercises are right, the next one is wrong, and the rest is as released."""
     half = len(lesson.exercises) // 2
     done = {exercise.id: exercise.reference for exercise in lesson.exercises[:half]}
     return {**done, lesson.exercises[half].id: lesson.exercises[half].wrong[0].source}
 
 
 def misconceptions(lesson: Lesson) -> dict[str, str]:
-    """Everything is right but the first and the last exercise, which fail as many before have failed."""
+    """Everything is right except for the first and the last exercise, which contain known mistakes."""
     first, last = lesson.exercises[0], lesson.exercises[-1]
     return {**all_right(lesson), first.id: first.wrong[0].source, last.id: last.wrong[-1].source}
 
@@ -49,13 +50,13 @@ def untouched(lesson: Lesson) -> dict[str, str]:
 
 
 def syntax_error(lesson: Lesson) -> dict[str, str]:
-    """A closing parenthesis was lost in the second exercise."""
+    """A closing bracket is missing in the second exercise."""
     second = lesson.exercises[1]
     return {**all_right(lesson), second.id: second.reference.rstrip().rstrip(")}]") + "\n"}
 
 
 def endless_loop(lesson: Lesson) -> dict[str, str]:
-    """The second exercise waits for something that never comes."""
+    """The second exercise contains an endless loop."""
     second = lesson.exercises[1]
     return {**all_right(lesson), second.id: f"{second.reference}\ntries = 0\nwhile tries < 3:\n    tries - 1\n"}
 

@@ -226,7 +226,7 @@ for _ in range(5):
 print("traces with a lambda in the loop:", len(traces))
 
 # %% [markdown]
-# Define a loss once, outside the loop. Create `tx` once too, for the same reason. A static argument is for a choice of *code*. If the weights are data, such as a column of a table, pass them as an array.
+# Define a loss once, outside the loop. Create `tx` once too, for the same reason. Use static arguments to choose *code*, such as a loss or an optimizer. If the weights are data, such as a column of a table, pass them as an array.
 
 # %% [markdown]
 # ## Chains of transformations

@@ -1726,7 +1726,7 @@ def freeze(model, tx, loss, frozen):
 
 
 # %% [markdown] task="nnx-scanned" stars=3 minutes=30 skills="05_vmap,07_randomness,08_control_flow,nnx-modes"
-# ## A hundred layers, the code of one
+# ## Compile a hundred layers as one
 # *Needs: Deeper: training and evaluation modes, and Deeper: many models at once.*
 #
 # **Goal.** A deep model of equal blocks takes a long time to compile, because each block is compiled separately. Store all blocks as one block with an extra axis, and loop over it.

@@ -2,7 +2,7 @@
 # # 16 · Exercises: sharding
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# The setup requests eight devices. JAX counts its devices only once, so if the setup fails, restart the kernel and run it first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise. All meshes have axes of type Auto, where the compiler chooses every sharding that you do not specify. An answer may use Explicit axes instead.
+# The setup requests eight devices. JAX fixes the number of devices when it first uses them. If the setup fails, restart the kernel and run the setup first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise. All meshes have axes of type Auto, where the compiler chooses every sharding that you do not specify. An answer may use Explicit axes instead.
 #
 # Two exercises need a Deeper section of the lesson, and state which one. The others need only the core.
 

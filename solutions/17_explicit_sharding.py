@@ -2,7 +2,7 @@
 # # 17 · Exercises: explicit sharding
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# The setup requests eight devices. JAX counts its devices only once, so if the setup fails, restart the kernel and run it first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise.
+# The setup requests eight devices. JAX fixes the number of devices when it first uses them. If the setup fails, restart the kernel and run the setup first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise.
 #
 # All meshes have Explicit axes. The setup sets no mesh. **Each check enters its own mesh with `jax.set_mesh` before it calls your function**, so your function can use a bare `P`. To try a function yourself, write `with jax.set_mesh(example_mesh()):`. Types are written as JAX prints them, so `float32[n@data,d]` is an array of shape (n, d) whose first axis is partitioned along `data`.
 

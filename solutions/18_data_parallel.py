@@ -2,7 +2,7 @@
 # # 18 · Exercises: data parallelism
 # Run the setup. Then fill in the cell of each exercise, run it, and run the checks below it. Hidden checks run when you are graded, and **Judged** states what they examine. Open the hints one at a time, and try to answer the question before you read the nudge.
 #
-# The setup requests eight devices. JAX counts its devices only once, so if the setup fails, restart the kernel and run it first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise. Every mesh has one axis, of type Auto, unless a task states something else.
+# The setup requests eight devices. JAX fixes the number of devices when it first uses them. If the setup fails, restart the kernel and run the setup first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise. Every mesh has one axis, of type Auto, unless a task states something else.
 #
 # A compiler may combine the gradients of all parameters in one collective. Therefore the checks count **elements**, not operations. Compilers for accelerators use a reduce-scatter where the CPU's compiler uses an all-reduce and discards most of its result. The checks accept both.
 

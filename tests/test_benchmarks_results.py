@@ -1,4 +1,4 @@
-"""benchmarks/RESULTS.md: a part that is measured anew takes its own place, and leaves every other as it was."""
+"""benchmarks/RESULTS.md: a new measurement replaces its own section and leaves the others unchanged."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def test_a_part_is_written_in_its_place(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(str(ROOT))
     results = importlib.import_module("benchmarks.results")
     path = tmp_path / "RESULTS.md"
-    for title, line in (("First", "1 s"), ("Second", "2 s"), ("Third", "3 s"), ("Second", "## 4 s\n\nmore")):
+    for title, line in (("First", "1 s"), ("Second", "2 s"), ("Third", "3 s"), ("Second", "### 4 s\n\nmore")):
         results.put(title, [line], path)
-    assert path.read_text() == "# First\n\n1 s\n\n# Second\n\n## 4 s\n\nmore\n\n# Third\n\n3 s\n"
+    assert path.read_text() == "# Benchmarks\n\n## First\n\n1 s\n\n## Second\n\n### 4 s\n\nmore\n\n## Third\n\n3 s\n"
 
 
 def test_the_parts_that_are_kept_come_out_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ def test_the_parts_that_are_kept_come_out_as_they_are(tmp_path: Path, monkeypatc
     path = tmp_path / "RESULTS.md"
     path.write_text(kept, encoding="utf-8")
     results.put("New", ["5 s"], path)
-    assert path.read_text(encoding="utf-8") == f"{kept}\n# New\n\n5 s\n"
+    assert path.read_text(encoding="utf-8") == f"{kept}\n## New\n\n5 s\n"
 
 
 def test_the_floor_scores_every_notebook(course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

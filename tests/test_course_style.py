@@ -19,6 +19,7 @@ PAGES = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
+    "benchmarks/RESULTS.md",
     "docs/accelerators.md",
     "docs/ci.md",
     "docs/confinement.md",
@@ -34,7 +35,9 @@ PAGES = (
     "docs/repository.md",
     "docs/results.md",
     "docs/setup.md",
+    "examples/README.md",
     "grader/checks/errors.toml",
+    "tests/attacks/README.md",
 )
 MODULES = (
     "grader/cli/__init__.py",

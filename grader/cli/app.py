@@ -57,7 +57,7 @@ class App(Typer):
 app = App(
     cls=CommandGroups, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Work through, grade or write a course of JAX notebooks. The course is the one that contains the current "
+    help="Work through, grade or write a course of JAX notebooks. Commands use the course that contains the current "
     "folder.",
 )  # fmt: skip
 _course_folder: Path | None = None

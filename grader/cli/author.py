@@ -169,7 +169,7 @@ def preview(
     html: Annotated[Path | None, Option("--html", metavar="FILE", help="Write a page to FILE instead.")] = None,
     jobs: JobsOption = None,
 ) -> None:
-    """Show the messages that wrong answers get.
+    """Show the messages that learners get for wrong answers.
 
     Lines with ! point to possible weaknesses of the checks. The output contains the messages of hidden checks and the
     misconceptions, so do not share it with learners.

@@ -53,8 +53,9 @@ def grade(
 ) -> None:
     """Grade a folder of submissions.
 
-    Prints a table of each lesson, what each learner missed, and a summary. A notebook that was graded before is graded
-    again only if the notebook, the course or the grader has changed. Exits with 1 if something could not be graded.
+    Prints a table for each lesson, the failed checks of each learner, and a summary. A notebook that was graded before
+    is graded again only if the notebook, the course or the grader has changed. Exits with 1 if a notebook could not be
+    graded, or its grade could not be stored.
     """
     course = open_course(lesson)
     if submitted.is_file():

@@ -48,7 +48,7 @@ def bundle(
 ) -> None:
     """Write the files for learners, without anything hidden.
 
-    They are the notebooks, the pictures and the code that public checks need.
+    The files are the notebooks, the pictures and the code that public checks need.
     """
     from grader.lms import bundle as bundles
     from grader.lms import gradescope as autograder
@@ -94,8 +94,8 @@ def collect(
 ) -> None:
     """Collect notebooks from learners' repositories.
 
-    A repository is a URL (https, ssh, git) or a folder. Unchanged repositories are not fetched again. The result is a
-    folder for `grader grade`. Exits with 1 if a repository could not be read.
+    A repository is a URL (https, ssh, git) or a folder. Unchanged repositories are not fetched again. Grade the
+    collected notebooks with `grader grade`. Exits with 1 if a repository could not be read.
     """
     course = open_course(lesson)
     with refusing(BadList), refusing_files(repositories, "{} cannot be read: {}."):

@@ -50,8 +50,8 @@ def lab(
 ) -> None:
     """Open JupyterLab on your copies of the notebooks.
 
-    First copies new notebooks to work/ and overwrites nothing there. Options after `--` are passed to JupyterLab, as in
-    `grader lab -- --no-browser`.
+    Copies new notebooks to work/ first, and overwrites nothing there. Options after `--` are passed to JupyterLab, as
+    in `grader lab -- --no-browser`.
     """
     course = open_course()
     added = workspace.copies(course)
@@ -78,8 +78,8 @@ def become_jupyterlab(course: Course, role: str, options: list[str]) -> NoReturn
 def watch() -> None:
     """Grade your notebooks each time you save them.
 
-    Shows the lesson's exercises, what fails and why, hints, and the next exercise. Hidden checks are included. Press q
-    to stop. In a pipe, it prints plain lines.
+    Shows the exercises of the lesson, the messages of failed checks, hints, and the next exercise. Hidden checks are
+    included. Press q to stop. If stdout is not a terminal, the output is plain lines.
     """
     from grader.learning import watch_terminal
 
@@ -231,7 +231,7 @@ def _show_copy(course: Course, what: str, path: Path, earlier: Path | None) -> N
 
 @app.command()
 def carry(lessons: LessonsArgument = None) -> None:
-    """Copy your answers into the notebooks of a newer course.
+    """Copy your answers into new versions of the notebooks.
 
     Cells that you added are copied too. The old notebooks are kept in work/earlier/.
     """
