@@ -66,7 +66,7 @@ PLATFORMS = {
         libraries=("libcuda.so*", "libnvidia-*.so*"),
     ),
     "rocm": Platform(
-        "rocm", "rocm,cpu", "gpu", "jax[rocm]", "AMD",
+        "rocm", "rocm,cpu", "gpu", "jax[rocm7-local]", "AMD",
         files=("/dev/kfd", "/dev/dri/renderD*"),
         shown=("/sys/bus/pci", "/sys/devices", "/sys/class/kfd", "/sys/class/drm", "/sys/module/amdgpu", "/opt/rocm*"),
         libraries=("libamdhip64.so*", "libhsa-runtime64.so*"),
