@@ -23,7 +23,7 @@ from grader.course.percent import Cell, Files, Findings
 HEADER = "# %% [raw] imported="
 GRADE_ID = re.compile(r"[A-Za-z0-9_\-]+")
 MAGIC_LINE = re.compile(r"^([ \t]*)[%!].*$", re.MULTILINE)
-FIX = "Put it into the grader's words: docs/importing.md says how"
+FIX = "Rewrite the check as docs/importing.md describes"
 # The flags in nbgrader's metadata of each role that are true.
 ROLES = {
     "locked": ("locked",),
