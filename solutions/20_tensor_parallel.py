@@ -337,6 +337,7 @@ for along_data, along_model in ((4, 2), (2, 4), (2, 3)):
     wanted = (gate / (1 + np.exp(-gate)) * (numbers @ exact["up"])) @ exact["down"]
     compare(result, wanted.astype(np.float32), label="the result")
     require(entries_of(made.outputs) == ("data", None), "The type of the result is not that of the batch.")
+    require(made.count("all-gather") == 0, "The program has an all-gather. A single all-reduce suffices.")
     require(
         [one.kind for one in made.collectives] == ["all-reduce"],
         "The program should have exactly one collective, an all-reduce.",
@@ -387,7 +388,7 @@ require(
 # Two products with the same input contribute two partial sums to its gradient. If they are added first, half of the communication of the backward pass disappears. Attention has three such products, for queries, keys and values. **Next:** Write the same function in Auto mode. How many elements does its gradient all-reduce, and why?
 
 
-# %% wrong="tp-gated-mlp" because="Lets JAX cast x for each product, so the gradient of x is all-reduced for each of them."
+# %% wrong="tp-gated-mlp" because="Uses two products with the same input, and the gradient of x is all-reduced for each of them."
 def gated_mlp(params, x):
     def on_one_device(params, x):
         hidden = jax.nn.silu(x @ params["gate"]) * (x @ params["up"])
@@ -398,7 +399,7 @@ def gated_mlp(params, x):
     return jax.shard_map(on_one_device, in_specs=(specs, P("data")), out_specs=P("data"))(params, x)
 
 
-# %% wrong="tp-gated-mlp" because="Uses two products with the same partitioned input in Explicit mode. The compiler all-reduces the gradient of x for each of them."
+# %% wrong="tp-gated-mlp" because="Uses two products with the same input, and the gradient of x is all-reduced for each of them."
 def gated_mlp(params, x):
     hidden = jax.nn.silu(x @ params["gate"]) * (x @ params["up"])
     return jnp.matmul(hidden, params["down"], out_sharding=P("data", None))
@@ -433,13 +434,13 @@ def gated_mlp(params, x):
     return jax.shard_map(on_one_device, in_specs=(specs, P("data")), out_specs=P("data"))(params, x)
 
 
-# %% wrong="tp-gated-mlp" because="Gathers the hidden units and the last matrix, so every device computes the whole last product."
+# %% wrong="tp-gated-mlp" because="Gathers parameters, as FSDP does, and computes whole products on each device."
 def gated_mlp(params, x):
     hidden = jax.reshard(jax.nn.silu(x @ params["gate"]) * (x @ params["up"]), P("data", None))
     return hidden @ jax.reshard(params["down"], P())
 
 
-# %% wrong="tp-gated-mlp" because="Gathers the parameters and computes the whole MLP on each device, as FSDP does."
+# %% wrong="tp-gated-mlp" because="Gathers parameters, as FSDP does, and computes whole products on each device."
 def gated_mlp(params, x):
     gate, up, down = (jax.reshard(params[name], P()) for name in ("gate", "up", "down"))
     return (jax.nn.silu(x @ gate) * (x @ up)) @ down
@@ -964,8 +965,7 @@ def ring_matmul(x, w):
             moved = jax.lax.ppermute(total, "model", [(i, (i + 1) % n) for i in range(n)])
             return moved + jnp.einsum("rk,kc->rc", jnp.take(blocks, (me - 1 - number) % n, axis=0), w), None
 
-        zeros = jnp.zeros_like(x, shape=(blocks.shape[1], w.shape[1]))
-        start = jax.lax.pcast(zeros, "model", to="varying") if not jax.typeof(zeros).vma else zeros
+        start = 0 * (blocks[0] @ w)  # varying, as the carry is
         return jax.lax.scan(add, start, jnp.arange(n))[0]
 
     return jax.jit(jax.shard_map(on_one_device, out_specs=P("model", None)))(x, w)
@@ -1131,7 +1131,8 @@ def probe_shapes(params, x):
     shapes = []
 
     def norm(scale, x):
-        shapes.append(jax.typeof(x).sharding.shard_shape(x.shape))
+        entries = (*jax.typeof(x).sharding.spec, None, None, None)  # None inside of shard_map, where x is a shard
+        shapes.append([size // {"data": 2, "model": 4}.get(entries[i], 1) for i, size in enumerate(x.shape)])
         return scale * x
 
     result = sequence_parallel(norm, params, x)
@@ -1191,16 +1192,6 @@ def sequence_parallel(norm, params, x):
         return x + jax.lax.psum(partial_sums, "model")
 
     return jax.shard_map(on_one_device, out_specs=P("data", "model"))(params, x)
-
-
-# %% wrong="tp-sequence-norm" because="Gathers along the axis of the examples, so different tokens are stacked as examples."
-def sequence_parallel(norm, params, x):
-    def on_one_device(params, x):
-        tokens = jax.lax.all_gather(norm(params["scale"], x), "model", tiled=True)
-        partial_sums = jnp.tanh(tokens @ params["w1"]) @ params["w2"]
-        return x + jax.lax.psum_scatter(partial_sums, "data", scatter_dimension=0, tiled=True)
-
-    return jax.shard_map(on_one_device, out_specs=P("data", "model"), check_vma=False)(params, x)
 
 
 # %% wrong="tp-sequence-norm" because="Adds the residual before the partial sums are added, so it is counted once for each device along `model`."
@@ -1285,6 +1276,17 @@ def sequence_parallel(norm, params, x):
         return x + jax.lax.psum_scatter(sums, "model", scatter_dimension=1)
 
     return block(params["scale"], params["w1"], params["w2"], x)
+
+
+# %% right="tp-sequence-norm"
+def sequence_parallel(norm, params, x):
+    def on_one_device(params, x):
+        # The MLP treats each token alone, so the order of the gathered tokens does not matter.
+        tokens = jax.lax.all_gather(norm(params["scale"], x), "model", tiled=True)
+        sums = jnp.tanh(tokens @ params["w1"]) @ params["w2"]
+        return x + jax.lax.psum_scatter(sums, "model", tiled=True)
+
+    return jax.shard_map(on_one_device, out_specs=P("data", "model"))(params, x)
 
 
 # %% [markdown] task="tp-vocab-loss" stars=3 minutes=30 skills="tp-sequence-norm,explicit-resolve-ambiguity,04_grad"
@@ -1393,6 +1395,10 @@ for along_data, along_model, unused, factor, words in (
 
 # %% [markdown] why="tp-vocab-loss"
 # A softmax over a partitioned axis needs the maximum and the sum over the devices, so a few numbers for each example replace a whole row of scores. The same idea is used for attention over a partitioned sequence. **Next:** With 128,000 words, 8 devices and float32, how many bytes would the gathered scores of 4,096 tokens take?
+
+
+# %% equivalent="tp-vocab-loss" because="Programs for CPUs compute the product of a bool and a number as a selection, so -inf times False is 0."
+# product for where, where(X, Y, 0) -> X * Y: right = jax.lax.psum(jnp.where(words == targets[:, None], scores, 0).sum(axis=1), "model")
 
 
 # %% wrong="tp-vocab-loss" because="Uses the largest score of each device. The devices then add exponentials with different offsets."
