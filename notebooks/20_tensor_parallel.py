@@ -510,6 +510,10 @@ plots.show_shardings({"w1": params["w1"], "w2": params["w2"]}, "Two weights on a
 # %% [markdown]
 # Each axis has its own collectives. The gathered weights and the reduce-scatters belong to FSDP, the all-reduce along `model` to tensor parallelism, and that along `data` adds the gradients of the replicas. The last axis of the mesh varies fastest in the order of the devices. So devices along `model`, which communicate most often, have consecutive numbers. `jax.make_mesh` takes the topology of TPUs into account.
 #
+# The next figure shows a training step of a whole transformer block, read from its program in the same way. [Its script](../images/src/parallel_step_3d.py) contains the step.
+#
+# ![Thirteen collectives of one training step of a transformer block on two by two by two devices, in the order of execution. Four all-gathers along fsdp gather the weights. Two all-reduces along tensor add heads and hidden units, and a small one along data and fsdp averages the loss. In the backward pass, an all-reduce along tensor, one along data for all gradients, and four reduce-scatters along fsdp follow.](../images/parallel_step_3d.svg)
+#
 # | kind of parallelism | communicates | how often | its axis should be |
 # |---|---|---|---|
 # | data | gradients | once in a step | the slowest network |
