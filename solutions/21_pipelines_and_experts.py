@@ -126,6 +126,12 @@ for stages, left, words in (
     with case(words):
         got = np.asarray(ask(stage_of_layer, layers, stages))
         require(got.dtype.kind == "i", "the stages are not integers.")
+        require(got.shape == (layers,), "the result does not have one entry for each layer.")
+        require(np.all(np.diff(got) >= 0), "the layers of a stage are not consecutive.")
+        require(got.max() < stages, "a layer belongs to a stage that does not exist.")
+        sizes = np.bincount(got, minlength=stages)
+        require(np.all(sizes > 0), "a stage has no layer.")
+        require(sizes.max() - sizes.min() <= 1, "the numbers of layers of the stages differ by more than one.")
         compare(got.astype(np.int32), np.array(wanted, np.int32), label="the stages")
 with case("when each stage has one layer"):
     compare(np.asarray(ask(stage_of_layer, 7, 7)).astype(np.int32), np.arange(7, dtype=np.int32), label="the stages")
@@ -515,6 +521,19 @@ for (stages, copies), words in (((4, 2), "on four by two devices"), ((2, 3), "on
 
 # %% [markdown] why="pipeline-gpipe"
 # The transpose of a permute is a permute in the opposite direction. So `jax.grad` turns the scan into a second pipeline, which runs from the last stage to the first. The parameters stay on their devices, and only activations and their gradients are sent. **Next:** The forward pass stores the residuals of all iterations. Which function of lesson 15 would you apply to `stage`, and what does it cost?
+
+
+# %% equivalent="pipeline-gpipe" because="The stages return finite values, also for zeros, and a product with False is then 0."
+# product for where, where(X, Y, 0) -> X * Y: return jax.lax.psum(jnp.where(me == n - 1, ys[n - 1 :], 0), "stage")
+# product for where, where(X, E, F) -> X * E + (1 - X) * F: y = stage(mine, jnp.where(me == 0, xs[t], arrived))
+
+
+# %% equivalent="pipeline-gpipe" because="All micro-batches have the same shape."
+# off by one, 0 -> 1: _, ys = jax.lax.scan(tick, jnp.zeros_like(xs[0]), jnp.arange(len(xs) + n - 1))
+
+
+# %% equivalent="pipeline-gpipe" because="The shard has one entry, and JAX clips the index."
+# off by one, 0 -> 1: mine = jax.tree.map(lambda leaf: jax.lax.pcast(leaf[0], "data", to="varying"), params)
 
 
 # %% wrong="pipeline-gpipe" because="Does not cast the parameters before the loop, so their gradients are all-reduced along `data` in every iteration."
