@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 21 · Pipelines and experts: models that no device can store
 #
-# *The core takes about 35 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run the layers of a model as a pipeline, send tokens to experts on other devices, and choose a mesh from bytes and seconds.
+# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run layers as a pipeline, send tokens to experts on other devices, and choose a mesh.
 #
 # **Prerequisites.** `scan` (lesson 08), FSDP (18), `shard_map`, its collectives and `pcast` (19). Try to answer these questions from memory.
 #
@@ -48,7 +48,7 @@ rng = np.random.default_rng(21)
 
 # %% [markdown]
 # ## One device, one part of the layers
-# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** Each of these devices is a *stage*. If a batch passes through them as a whole, one stage works while the others wait. In **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**, we divide the batch into *micro-batches*, so that the stages work on different micro-batches at the same time.
+# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** Each part is a *stage*. In **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**, the stages work on different *micro-batches* of the batch at the same time.
 #
 # ![A pipeline of four stages with six micro-batches. Each row is a device, each column a step of time. Micro-batch 0 moves along the diagonal from stage 0 to stage 3, and the next micro-batches follow one step behind. In the first three and the last three steps, some devices are idle. Below, the gradients move back from stage 3 to stage 0.](../images/pipeline_ticks.svg)
 #
@@ -58,7 +58,7 @@ rng = np.random.default_rng(21)
 
 # %%
 def gpipe_order(stage, stages, count):
-    return [("F", m) for m in range(count)] + [("B", m) for m in range(count)]
+    return [("F", m) for m in range(count)] + [("B", m) for m in reversed(range(count))]
 
 
 def one_f_one_b_order(stage, stages, count):
@@ -69,6 +69,7 @@ def one_f_one_b_order(stage, stages, count):
     return order
 
 
+# %%
 def end_times(orders, forward=1, backward=2):
     """The end of each (stage, pass, micro-batch), if each stage works as early as its order and its inputs allow."""
     ends, clocks, left = {}, [0] * len(orders), [list(order) for order in orders]
@@ -88,7 +89,7 @@ def end_times(orders, forward=1, backward=2):
 # A backward pass takes twice as long as a forward pass. There are four stages and eight micro-batches. Which schedule finishes first?
 #
 # - [ ] 1F1B, because the backward passes start earlier | The stages wait elsewhere instead.
-# - [x] both at the same time | Right. In both, the first and the last micro-batch have to pass through all stages. 1F1B saves memory, not time.
+# - [x] both at the same time | Right. 1F1B saves memory, not time.
 # - [ ] GPipe, because it never changes between the passes | In this model, a change costs nothing.
 
 
@@ -183,7 +184,7 @@ def pipeline_loss(params, xs, ys, cast=("data",), apply=all_blocks):
 
 
 # %% [markdown]
-# Only the last stage has results of the whole network, so only its errors count. The `psum` sends one number, and no activations return to the other stages.
+# Only the last stage has results of the whole network, so only its errors count, and the `psum` sends one number.
 
 # %%
 teacher = {k: draw_weights(*v.shape[1:]) * 3 for k, v in weights.items()}
@@ -194,6 +195,7 @@ specs = {"in_specs": (P("stage"), P(None, "data"), P(None, "data")), "out_specs"
 pipelined = jax.jit(jax.shard_map(pipeline_loss, **specs))
 
 
+# %%
 @jax.jit
 def one_device_loss(weights, xs, ys):
     return jnp.mean((all_blocks(weights, xs) - ys) ** 2)
@@ -247,6 +249,7 @@ def train(loss, params, batch, steps=50):
     return params, np.array(values)
 
 
+# %%
 trained, losses = train(pipelined, params, batches)
 with jax.set_mesh(None):
     _, wanted = train(one_device_loss, on_one[0], on_one[1:])
@@ -275,6 +278,7 @@ router = draw_weights(width, EXPERTS) * 4
 tokens = rng.normal(size=(TOKENS, width)).astype(np.float32) + 0.3  # a mean, so that experts are not equally popular
 
 
+# %%
 def expert(p, x):
     return jnp.tanh(x @ p["w1"]) @ p["w2"]
 
@@ -310,6 +314,7 @@ def experts_layer(experts, router, x, capacity):
     return jnp.einsum("tec,ecd->td", gated, back), TOKENS - jax.lax.psum(route.sum(), "expert")
 
 
+# %%
 def parallel_layer(capacity):
     layer = functools.partial(experts_layer, capacity=capacity)
     return jax.jit(jax.shard_map(layer, in_specs=(P("expert"), P(), P("expert")), out_specs=(P("expert"), P())))
@@ -326,7 +331,7 @@ for one in list_collectives(parallel_layer(64), *placed):
 # With 64 places for each expert, nothing is dropped, but 8 places would suffice if all experts were equally popular. The *capacity factor* is the number of places divided by this 8. What do you expect at a factor of 1?
 #
 # - [ ] nothing is dropped | Only if the 64 tokens of every device are evenly distributed.
-# - [x] more than a tenth of the tokens are dropped | Right. The router is not trained to balance, and even a random choice is uneven on 64 tokens.
+# - [x] more than a tenth of the tokens are dropped | Right. Even a random choice of 64 tokens is uneven.
 # - [ ] the program fails for tokens without a place | Their positions are out of bounds, so their rows of the route are zeros.
 
 # %%
@@ -384,7 +389,7 @@ plots.show(
 )
 
 # %% [markdown]
-# In training, you add this loss to the main loss with a small factor. It must use the fractions of the whole batch. The mean of the losses of single devices is a different number.
+# In training, you add this loss to the main loss with a small factor. It must use means over the whole batch, because the mean of the losses of single devices is a different number.
 #
 # ## Which mesh for which model?
 # Each kind of parallelism stores and sends something else. For a transformer with P parameters, L layers of width d and B tokens per step on N devices, one device sends, in bytes of bfloat16:
@@ -405,25 +410,27 @@ V5P = {"memory": 95e9, "flops": 459e12, "bandwidth": 90e9}  # TPU v5p: HBM, bflo
 ITEM = 2  # bytes of what is sent
 
 
-def plan(P, layers, width, batch, sequence, n, machine, micro_batches=32, expert_share=0.0):
-    """Bytes on one device and seconds of a step. `expert_share`: the part of P that are experts, of which each token
-    uses one of n; without experts, the row EP equals DP."""
-    B, ring = batch * sequence, (n - 1) / n
-    active = P * (1 - expert_share + expert_share / n)
-    acts = 2 * B * width * layers / n  # an activation of 2 bytes for each layer, as with remat
-    shared = P * (1 - expert_share)
-    rows = {  # parameters on one device, bytes of activations, elements sent
+def costs(P, shared, layers, width, B, n):
+    """For each kind: parameters on a device, bytes of activations, elements sent. `shared`: those that are no experts."""
+    ring, acts = (n - 1) / n, 2 * B * width * layers / n  # 2 bytes for each layer, as with jax.checkpoint
+    to_experts = 4 * layers * ring * B * width / n * (shared < P)
+    return {
         "DP": (P, acts, 2 * ring * P),
         "FSDP": (P / n, acts, 3 * ring * P),
         "TP": (P / n, acts * n, 8 * layers * ring * B * width),
         "PP": (P / n, acts, 2 * B * width),
-        "EP": (shared + (P - shared) / n, acts, 2 * ring * shared + 4 * layers * ring * B * width / n * (P > shared)),
+        "EP": (shared + (P - shared) / n, acts, 2 * ring * shared + to_experts),
     }
-    table = {}
-    for name, (stored, activations, elements) in rows.items():
+
+
+# %%
+def plan(P, layers, width, batch, sequence, n, machine, micro_batches=32, experts=0.0):
+    """Bytes on one device, and seconds to compute and to send. `experts`: parameters of which a token uses 1 / n."""
+    B, table = batch * sequence, {}
+    for name, (stored, acts, elements) in costs(P, P - experts, layers, width, B, n).items():
         bubble = (n - 1) / micro_batches if name == "PP" else 0
-        compute = 6 * active * B / (n * machine["flops"]) * (1 + bubble)
-        table[name] = 16 * stored + activations, compute, ITEM * elements / machine["bandwidth"]
+        compute = 6 * (P - experts + experts / n) * B / (n * machine["flops"]) * (1 + bubble)
+        table[name] = 16 * stored + acts, compute, ITEM * elements / machine["bandwidth"]
     return table
 
 
@@ -437,10 +444,10 @@ def print_plan(table, machine):
 print("8 billion parameters, 32 layers of width 4096, 32 sequences of 8192 tokens, 32 devices")
 print_plan(plan(8e9, 32, 4096, 32, 8192, 32, V5P), V5P)
 print("\nThe same with 32 experts of 4 billion parameters each, and 1 billion other parameters")
-print_plan(plan(129e9, 32, 4096, 32, 8192, 32, V5P, expert_share=128 / 129), V5P)
+print_plan(plan(129e9, 32, 4096, 32, 8192, 32, V5P, experts=128e9), V5P)
 
 # %% [markdown]
-# The figures of the [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p-training) are from Google's documentation: 95 GB, 459 TFLOP/s, and 1,200 GB/s for all links in both directions, from which we take about 90 GB/s for one direction of one link ([the scaling book](https://jax-ml.github.io/scaling-book/) uses this value). Times are lower bounds. They assume full speed, and compilers can overlap computing and sending. For the first model, DP does not fit, TP sends too much, and 32 stages with 32 micro-batches are idle for half of the time, so FSDP is the best choice. With experts, FSDP sends the parameters of all experts, and EP sends only tokens. When does FSDP stop being the best choice for the first model?
+# The figures of the [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p-training) (95 GB, 459 TFLOP/s) are from Google's documentation, and 90 GB/s for one direction of one link is from [the scaling book](https://jax-ml.github.io/scaling-book/). Times are lower bounds. They assume full speed. For the first model, DP does not fit, TP sends too much, and 32 stages with 32 micro-batches are idle for half of the time, so FSDP is the best choice. With experts, FSDP sends the parameters of all experts, and EP sends only tokens. When does FSDP stop being the best choice for the first model?
 
 # %%
 batches_in_tokens, n = 2.0 ** np.arange(13, 25), 32
@@ -534,7 +541,7 @@ for visits in (1, 2, 4):
     print(f"{visits} stages on each of 4 devices: idle {idle:.3f}, (S - 1) / (v M + S - 1) = {formula:.3f}")
 
 # %% [markdown]
-# The price is that each micro-batch is sent about v times as often.
+# In return, each micro-batch is sent about v times as often.
 #
 # ## Deeper: experts without a capacity
 # On one device, no token has to be dropped. Sort the tokens by expert. Then each expert multiplies a block of consecutive rows, and the blocks have different sizes. This is `jax.lax.ragged_dot(lhs, rhs, group_sizes)`, with `lhs` of shape (tokens, k), `rhs` of shape (experts, k, n) and one size for each expert.
@@ -704,7 +711,7 @@ for name, (function, in_specs, arrays, argnums, stored, sends) in CASES.items():
     )
 
 # %% [markdown]
-# The parameters agree to the byte, and so does what is sent, except for the pipeline. Its permutes also run in the bubble, in M + S - 1 = 23 iterations instead of 16, once in each direction. In the backward pass, it stops one permute earlier or later, depending on the compiler.
+# The parameters agree to the byte, and so does what is sent, except for the pipeline. Its permutes also run in the bubble, so in each direction it sends in M + S - 1 = 23 iterations instead of 16.
 #
 # ## Deeper: published configurations
 # How close are such formulas to real runs? These publications state the mesh, the batch and the achieved speed of each device.
@@ -728,6 +735,7 @@ def step_time(P, layers, width, tokens, data, tensor, stage, micro, passes, fsdp
     return compute, compute * (stage - 1) / micro, along_tensor + along_stage + along_data, state
 
 
+# %%
 A100 = {"flops": 312e12, "fast": 300e9, "slow": 25e9, "memory": 80e9}
 H100 = {"flops": 989e12, "fast": 450e9, "slow": 50e9, "memory": 80e9}
 GPT = {"P": 1.008e12, "layers": 128, "width": 25600, "tokens": 3072 * 2048, "data": 6, "tensor": 8, "stage": 64}
@@ -737,23 +745,92 @@ RUNS = {
     "Llama 3 405B": (LLAMA | H100 | {"micro": 16, "passes": 6, "fsdp": True}, 400e12),
 }
 
+
 # %%
-_, axes = plots.subplots(height=2.0)
-told = []
-for place, (name, (run, published)) in enumerate(RUNS.items()):
+def draw_run(axes, place, name, run, published):
     *parts, state = step_time(**run)
-    real, left = parts[0] * run["flops"] / published, 0
+    real, left = parts[0] * run["flops"] / published, 0  # seconds
     for (fill, hatch), part, label in zip(plots.FILLS, parts, ("compute", "bubble", "send"), strict=True):
         bar = {"left": left / real, "color": fill, "hatch": hatch, "edgecolor": plots.INK, "linewidth": 0.6}
         axes.barh(place, part / real, 0.5, label=label if place == 0 else None, **bar)
         left += part
-    seconds = ", ".join(f"{part:.1f}" for part in parts)
-    told.append(
-        f"{name}: state {state / 1e9:.1f} GB, compute, bubble and send {seconds} s, published step {real:.0f} s"
+    seconds = ", ".join(
+        f"{label} {part:.1f} s" for label, part in zip(("compute", "bubble", "send"), parts, strict=True)
     )
-    print(told[-1])
+    return f"{name}: state {state / 1e9:.1f} GB, {seconds}, published {real:.1f} s"
+
+
+# %%
+_, axes = plots.subplots(height=2.0)
+told = [draw_run(axes, place, name, *RUNS[name]) for place, name in enumerate(RUNS)]
+print(*told, sep="\n")
 axes.axvline(1, color=plots.INK)
 axes.set(yticks=range(len(RUNS)), yticklabels=RUNS, xlabel="fraction of the published time of a step", xlim=(0, 1.7))
 axes.legend()
 axes.invert_yaxis()
 plots.show(f"The formulas against published times. {'. '.join(told)}.")
+
+# %% [markdown]
+# The state fits in both cases, into 80 GB. The formulas are lower bounds, because no product reaches the full speed, and a step contains more than these terms. For Llama 3, we assume micro-batches of one sequence, and the simple formula of the bubble, which interleaved schedules reduce. Not every large model needs a pipeline. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6144 TPU v4 without one.
+#
+# ## Deeper: mistakes and their errors
+# Most mistakes concern types. A carry of zeros does not vary, but what arrives does. Results that differ between stages need `psum` before `out_specs=P()`. And an all-to-all splits an axis into equal blocks.
+
+
+# %%
+def first_results(params, xs, start, reduce):
+    xs = jax.lax.pcast(xs, "stage", to="varying")
+
+    def iteration(arrived, t):
+        result = all_blocks(params, jnp.where(jax.lax.axis_index("stage") == 0, xs[t], arrived))
+        return jax.lax.ppermute(result, "stage", [(0, 1), (1, 2), (2, 3)]), result
+
+    return reduce(jax.lax.scan(iteration, start(xs), jnp.arange(len(xs)))[1])
+
+
+def traced(start, reduce):
+    function = functools.partial(first_results, start=start, reduce=reduce)
+    mapped = jax.shard_map(function, in_specs=specs["in_specs"][:2], out_specs=P(None, "data"))
+    with jax.set_mesh(mesh):
+        jax.jit(mapped).trace(params, batches[0])
+
+
+varying_start, fixed_start = lambda xs: jnp.zeros_like(xs[0]), lambda xs: jnp.zeros(xs.shape[1:])
+add = lambda results: jax.lax.psum(results, "stage")
+print_error(lambda: traced(fixed_start, add), length=360)
+print_error(lambda: traced(varying_start, lambda results: results), length=360)
+split = jax.shard_map(lambda v: jax.lax.all_to_all(v, "expert", 0, 0, tiled=True), mesh=row, out_specs=P("expert"))
+print_error(lambda: jax.jit(split).trace(shard(np.ones((96, 2), np.float32))), length=300)
+
+# %% [markdown]
+# Other mistakes raise no error. If you index places beyond the capacity with `array[i]`, JAX clips the index, and a dropped token receives the result of another one. If stages in the bubble return NaN, their products with 0 are NaN too, so select results with `jnp.where`. A stage that updates its own state must not do so in the bubble.
+#
+# ## Deeper: older code
+#
+# | in older code | now |
+# |---|---|
+# | `jax.experimental.maps.xmap` over stages | `jax.shard_map`. `xmap` was removed. |
+# | `jax.pmap` with one stage per device | `jax.shard_map`, with a mesh of more axes |
+# | a buffer with a leading stage axis, `vmap` over stages and `jnp.roll` (GSPMD pipelines) | still works in Auto mode, or `ppermute` in `shard_map` |
+# | `jax.lax.pvary(value, "stage")` | `jax.lax.pcast(value, "stage", to="varying")` |
+# | `mesh_utils.create_device_mesh` and `Mesh(...)` | `jax.make_mesh(sizes, names)` |
+# | `jax.lax.all_to_all` inside `pmap` or `xmap` | inside `jax.shard_map`, usually with `tiled=True` |
+# | all experts on all tokens, with masks | `jax.lax.ragged_dot` |
+
+# %% [markdown]
+# ## Summary
+#
+# | you want | you write |
+# |---|---|
+# | a pipeline | a scan of M + S - 1 iterations, with `jax.lax.ppermute(result, "stage", [(i, i + 1), ...])` at the end of each |
+# | its input | `jnp.where(axis_index == 0, xs[t], arrived)` |
+# | its results | those of the last stage, from iteration S - 1 on, with `psum` of the loss |
+# | gradients reduced once | `jax.lax.pcast(params, "data", to="varying")` before the loop |
+# | a small bubble, (S - 1) / (M + S - 1) | many more micro-batches than stages, or interleaved stages |
+# | less memory | `jax.checkpoint` around a stage, or a 1F1B schedule |
+# | tokens at their experts | a buffer (experts, capacity, width) and `jax.lax.all_to_all`, twice |
+# | balanced experts | E · Σ f · p of the whole batch in the loss |
+# | no capacity on one device | sort by expert and `jax.lax.ragged_dot` |
+# | a mesh | FSDP first, TP on fast links, PP on slow links, EP for experts; compare bytes and seconds |
+#
+# The JAX documentation has a page on [manual parallelism](https://docs.jax.dev/en/latest/201/shard-map.html). In the first exercise, you distribute layers over stages.
