@@ -48,7 +48,7 @@ rng = np.random.default_rng(21)
 
 # %% [markdown]
 # ## One device, one part of the layers
-# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** Each part is a *stage*. In **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**, the stages work on different *micro-batches* of the batch at the same time.
+# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** Each part is a *stage*. In **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**, the stages work on different [micro-batches](../docs/glossary.md#micro-batch) of the batch at the same time.
 #
 # ![A pipeline of four stages with six micro-batches. Each row is a device, each column a step of time. Micro-batch 0 moves along the diagonal from stage 0 to stage 3, and the next micro-batches follow one step behind. In the first three and the last three steps, some devices are idle. Below, the gradients move back from stage 3 to stage 0.](../images/pipeline_ticks.svg)
 #
@@ -353,7 +353,7 @@ plots.show(
 
 # %% [markdown]
 # ## Balance the experts
-# An auxiliary loss makes the router use all experts: E · Σ f · p, where f is the fraction of tokens of an expert and p its mean probability. It is 1 if both are uniform, and grows if popular experts are probable. We train only the router on this loss, and count.
+# A [load-balancing loss](../docs/glossary.md#load-balancing-loss) makes the router use all experts: E · Σ f · p, where f is the fraction of tokens of an expert and p its mean probability. It is 1 if both are uniform, and grows if popular experts are probable. We train only the router on this loss, and count.
 
 # %%
 batch = shard(tokens)
@@ -771,7 +771,7 @@ axes.invert_yaxis()
 plots.show(f"The formulas against published times. {'. '.join(told)}.")
 
 # %% [markdown]
-# The state fits in both cases, into 80 GB. The formulas are lower bounds, because no product reaches the full speed, and a step contains more than these terms. For Llama 3, we assume micro-batches of one sequence, and the simple formula of the bubble, which interleaved schedules reduce. Not every large model needs a pipeline. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6144 TPU v4 without one.
+# In both cases, the state fits into 80 GB. The formulas are lower bounds, because no product reaches the full speed, and a step contains more than these terms. For Llama 3, we assume micro-batches of one sequence, and the simple formula of the bubble, which interleaved schedules reduce. Not every large model needs a pipeline. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6144 TPU v4 without one.
 #
 # ## Deeper: mistakes and their errors
 # Most mistakes concern types. A carry of zeros does not vary, but what arrives does. Results that differ between stages need `psum` before `out_specs=P()`. And an all-to-all splits an axis into equal blocks.
@@ -795,6 +795,7 @@ def traced(start, reduce):
         jax.jit(mapped).trace(params, batches[0])
 
 
+# %%
 varying_start, fixed_start = lambda xs: jnp.zeros_like(xs[0]), lambda xs: jnp.zeros(xs.shape[1:])
 add = lambda results: jax.lax.psum(results, "stage")
 print_error(lambda: traced(fixed_start, add), length=360)
