@@ -778,20 +778,20 @@ plots.show(f"The formulas against published times. {'. '.join(told)}.")
 
 
 # %%
-def first_results(params, xs, start, reduce):
-    xs = jax.lax.pcast(xs, "stage", to="varying")
-
-    def iteration(arrived, t):
-        result = all_blocks(params, jnp.where(jax.lax.axis_index("stage") == 0, xs[t], arrived))
-        return jax.lax.ppermute(result, "stage", [(0, 1), (1, 2), (2, 3)]), result
-
-    return reduce(jax.lax.scan(iteration, start(xs), jnp.arange(len(xs)))[1])
-
-
 def traced(start, reduce):
-    function = functools.partial(first_results, start=start, reduce=reduce)
-    mapped = jax.shard_map(function, in_specs=specs["in_specs"][:2], out_specs=P(None, "data"))
+    """Traces a pipeline that returns the results of its first iterations."""
+
+    def stages(params, xs):
+        me, xs = jax.lax.axis_index("stage"), jax.lax.pcast(xs, "stage", to="varying")
+
+        def iteration(arrived, t):
+            result = all_blocks(params, jnp.where(me == 0, xs[t], arrived))
+            return jax.lax.ppermute(result, "stage", [(0, 1), (1, 2), (2, 3)]), result
+
+        return reduce(jax.lax.scan(iteration, start(xs), jnp.arange(len(xs)))[1])
+
     with jax.set_mesh(mesh):
+        mapped = jax.shard_map(stages, in_specs=specs["in_specs"][:2], out_specs=P(None, "data"))
         jax.jit(mapped).trace(params, batches[0])
 
 
