@@ -383,7 +383,8 @@ left.set(xlabel="step", ylabel="fraction of tokens", ylim=(0, None), title="one 
 right.bar(("before", "after"), (before, after), color=plots.COLOURS[5])
 right.set(ylabel="dropped tokens", title="with a capacity factor of 1.5")
 plots.show(
-    f"In 200 steps, the largest fraction of tokens of an expert falls from {shares[0].max():.2f} to {shares[-1].max():.2f} "
+    f"In 200 steps, the largest fraction of tokens of an expert falls from {shares[0].max():.2f} "
+    f"to {shares[-1].max():.2f} "
     f"(uniform: 0.125), and the loss from {values[0]:.2f} to {values[-1]:.2f}. With a capacity factor of 1.5, "
     f"{before:.0%} of the tokens are dropped before and {after:.0%} after."
 )
@@ -411,7 +412,7 @@ ITEM = 2  # bytes of what is sent
 
 
 def costs(P, shared, layers, width, B, n):
-    """For each kind: parameters on a device, bytes of activations, elements sent. `shared`: those that are no experts."""
+    """For each kind: parameters on a device, bytes of activations, elements sent. `shared`: parameters of no expert."""
     ring, acts = (n - 1) / n, 2 * B * width * layers / n  # 2 bytes for each layer, as with jax.checkpoint
     to_experts = 4 * layers * ring * B * width / n * (shared < P)
     return {
@@ -465,8 +466,8 @@ axes.set(xscale="log", yscale="log", xlabel="tokens per step", ylabel="seconds")
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 cross = next(int(B) for B, c, f in zip(batches_in_tokens, compute, lines["FSDP"], strict=True) if c > f)
 plots.show(
-    f"Seconds of a step on 32 devices against its tokens. Sending with FSDP takes {lines['FSDP'][0]:.2f} s for any batch, "
-    f"and computing takes longer from {cross:,} tokens on. Sending with TP and PP grows with the batch, as computing does."
+    f"Seconds of a step on 32 devices against its tokens. Sending with FSDP takes {lines['FSDP'][0]:.2f} s for any "
+    f"batch, and computing takes longer from {cross:,} tokens on. Sending with TP and PP grows with the batch, like computing."
 )
 
 # %% [markdown]
