@@ -467,7 +467,8 @@ axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 cross = next(int(B) for B, c, f in zip(batches_in_tokens, compute, lines["FSDP"], strict=True) if c > f)
 plots.show(
     f"Seconds of a step on 32 devices against its tokens. Sending with FSDP takes {lines['FSDP'][0]:.2f} s for any "
-    f"batch, and computing takes longer from {cross:,} tokens on. Sending with TP and PP grows with the batch, like computing."
+    f"batch, and computing takes longer from {cross:,} tokens on. Sending with TP and PP grows with the batch, "
+    f"as computing does."
 )
 
 # %% [markdown]

@@ -145,7 +145,7 @@ def stage_of_layer(layers, stages):
     return np.arange(layers) * stages // layers
 
 
-# %% wrong="pipeline-stage-of-layer" because="Deals out the layers in turn, so every activation is sent after every layer."
+# %% wrong="pipeline-stage-of-layer" because="Assigns the layers in turn, so every activation is sent after every layer."
 def stage_of_layer(layers, stages):
     return np.arange(layers) % stages
 
@@ -901,7 +901,7 @@ def balance_loss(logits, axis):
     return jax.lax.pmean(experts * jnp.sum(f * jax.lax.pmean(p, axis)), axis)
 
 
-# %% [markdown] task="moe-dispatch" stars=3 minutes=40 skills="moe-balance,shardmap-from-pmap,05_vmap"
+# %% [markdown] task="moe-dispatch" stars=3 minutes=40 skills="moe-balance,19_shard_map,05_vmap"
 # ## Send tokens to their experts
 # **Goal.** Compute a layer of experts that are stored on different devices. Each device sends its tokens to the devices of their experts and receives the results.
 #
