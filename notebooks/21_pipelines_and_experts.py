@@ -296,7 +296,7 @@ with jax.set_mesh(None):
 print("tokens for each expert:", popular, "  mean:", TOKENS // EXPERTS)
 
 # %% [markdown]
-# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, each device stores some of the experts. Tokens are sent to their experts and back, with two [all-to-alls](../docs/glossary.md#all-to-all). But the sizes of arrays in a compiled program are fixed, and the router decides at run time. So each device reserves the same number of places for each expert, the **[capacity](../docs/glossary.md#expert-capacity)**. If more of its tokens choose an expert, the rest is *dropped*, and the layer returns 0 for them. In a residual block, a dropped token keeps its value.
+# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, each device stores some of the experts. Tokens are sent to their experts and back, with two [all-to-alls](../docs/glossary.md#all-to-all). But the sizes of arrays in a compiled program are fixed, and the choice of the router is known only at run time. So each device reserves the same number of places for each expert, the **[capacity](../docs/glossary.md#expert-capacity)**. If more of its tokens choose an expert, the rest is *dropped*, and the layer returns 0 for them. In a residual block, a dropped token keeps its value.
 
 
 # %%
@@ -353,7 +353,7 @@ plots.show(
 
 # %% [markdown]
 # ## Balance the experts
-# A [load-balancing loss](../docs/glossary.md#load-balancing-loss) makes the router use all experts: E · Σ f · p, where f is the fraction of tokens of an expert and p its mean probability. It is 1 if both are uniform, and grows if popular experts are probable. We train only the router on this loss, and count.
+# A [load-balancing loss](../docs/glossary.md#load-balancing-loss) makes the router use all experts: E · Σ f · p, where f is the fraction of tokens of an expert and p its mean probability. It is 1 if both are uniform, and larger if experts with many tokens also have high probabilities. We train only the router on this loss, and count.
 
 # %%
 batch = shard(tokens)
@@ -399,7 +399,7 @@ plots.show(
 # |---|---|---|
 # | data parallelism (DP) | tokens | 2 · 2 (N - 1) / N · P (an all-reduce of gradients) |
 # | FSDP | tokens, state | 2 · 3 (N - 1) / N · P (two all-gathers, one reduce-scatter) |
-# | tensor parallelism (TP) | layers inside, state | 2 · 4 L · 2 (N - 1) / N · B d (four all-reduces of activations per layer) |
+# | tensor parallelism (TP) | each layer, state | 2 · 4 L · 2 (N - 1) / N · B d (four all-reduces of activations per layer) |
 # | pipeline (PP) | layers, state | 2 · 2 B d (activations and their gradients) |
 # | experts (EP) | tokens, experts | 2 · 4 L (N - 1) / N · B d / N (four all-to-alls per layer), and as DP for other parameters |
 #
@@ -407,7 +407,7 @@ plots.show(
 
 
 # %%
-V5P = {"memory": 95e9, "flops": 459e12, "bandwidth": 90e9}  # TPU v5p: HBM, bfloat16, one ICI link in one direction
+V5P = {"memory": 95e9, "flops": 459e12, "bandwidth": 100e9}  # TPU v5p: HBM, bfloat16, one link in one direction
 ITEM = 2  # bytes of what is sent
 
 
@@ -448,7 +448,7 @@ print("\nThe same with 32 experts of 4 billion parameters each, and 1 billion ot
 print_plan(plan(129e9, 32, 4096, 32, 8192, 32, V5P, experts=128e9), V5P)
 
 # %% [markdown]
-# The figures of the [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p-training) (95 GB, 459 TFLOP/s) are from Google's documentation, and 90 GB/s for one direction of one link is from [the scaling book](https://jax-ml.github.io/scaling-book/). Times are lower bounds. They assume full speed. For the first model, DP does not fit, TP sends too much, and 32 stages with 32 micro-batches are idle for half of the time, so FSDP is the best choice. With experts, FSDP sends the parameters of all experts, and EP sends only tokens. When does FSDP stop being the best choice for the first model?
+# The figures of the TPU v5p are from [Google's documentation](https://docs.cloud.google.com/tpu/docs/v5p): 95 GB, 459 TFLOP/s, and 1,200 GB/s for six links in both directions. Times are lower bounds at full speed. For the first model, DP does not fit, TP sends too much, and 32 stages with 32 micro-batches are idle for half of the time, so FSDP is the best choice. With experts, FSDP sends the parameters of all experts, and EP sends only tokens and the gradients of the others. When does FSDP stop being the best choice for the first model?
 
 # %%
 batches_in_tokens, n = 2.0 ** np.arange(13, 25), 32
@@ -472,7 +472,7 @@ plots.show(
 )
 
 # %% [markdown]
-# FSDP sends parameters, so its cost does not depend on the batch, and large batches hide it. TP sends activations in every layer, so its ratio to computing is fixed. If N grows at a fixed batch, FSDP reaches its limit. Then combine axes:
+# FSDP sends parameters, so its cost does not depend on the batch, and computing a large batch can hide it. TP sends activations in every layer, so its ratio to computing is fixed. If N grows at a fixed batch, FSDP reaches its limit. Then combine axes:
 #
 # 1. FSDP along `data`, as long as computing takes longer than sending.
 # 2. TP inside a group of devices with the fastest links, if the tokens per device are too few.
@@ -721,7 +721,7 @@ for name, (function, in_specs, arrays, argnums, stored, sends) in CASES.items():
 # - A GPT with a trillion parameters on 3072 A100 ([Megatron-LM, 2021](https://arxiv.org/abs/2104.04473)): data 6, tensor 8, stage 64, 512 micro-batches, 163 TFLOP/s. This includes the recomputation of activations, so a step performs 8 P B operations instead of 6 P B.
 # - Llama 3 with 405 billion parameters on 16,384 H100 ([2024](https://arxiv.org/abs/2407.21783)): data 128 with FSDP, tensor 8, stage 16, 400 TFLOP/s.
 #
-# In both, TP uses the NVLink inside a server of eight GPUs, and the other axes use the network, with 200 and 400 Gb/s per GPU.
+# In both, TP uses the NVLink inside a server of eight GPUs, and the other axes use the network, with 200 and 400 Gb/s per GPU. For NVLink, we use half of the 600 and 900 GB/s that NVIDIA states for both directions.
 
 
 # %%
