@@ -229,7 +229,7 @@ for cast in ((), ("data",)):
         print(f"    {one.kind:18s} {one.elements:5d} elements x {one.times}, in a loop: {one.in_loop}")
 
 # %% [markdown]
-# With the cast, each gradient is all-reduced once, after the loop. Now we train on one device and in the pipeline.
+# With the cast, each gradient is all-reduced once, after the loop. Now we train.
 
 # %%
 optimizer = optax.adam(2e-3)
@@ -403,7 +403,7 @@ plots.show(
 # | pipeline (PP) | layers, state | 2 · 2 B d (activations and their gradients) |
 # | experts (EP) | tokens, experts | 2 · 4 L (N - 1) / N · B d / N (four all-to-alls per layer), and as DP for other parameters |
 #
-# The planner computes bytes and seconds from these formulas.
+# The planner uses these formulas.
 
 
 # %%
