@@ -246,11 +246,8 @@ class GradingSession:
     def _retell(self, result: CheckResult, check: Check, exercise: Exercise) -> CheckResult:
         """A public check's failure in the words of a process that no hidden check has asked anything: the answer may
         have kept what one asked, and quote it in what it raises or returns."""
-        clean = self.isolated.fresh_copy()
-        try:
+        with self.isolated.fresh_copy() as clean:
             second = self._run(check, exercise, clean)
-        finally:
-            clean.drop()
         if (second.status, second.kind, second.where) == (result.status, result.kind, result.where):
             return replace(result, message=second.message)
         return replace(result, message="It failed, but in a different way when it was run alone.")

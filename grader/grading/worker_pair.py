@@ -126,13 +126,21 @@ class WorkerPair:
                     if fault.kind != "crashed":  # a process that ended may have been ended from outside
                         break
 
-    def fresh_copy(self, last: int | None = None) -> WorkerPair:
-        """The same notebook up to here, or to before request `last`, in processes that no check has asked anything."""
+    @contextlib.contextmanager
+    def fresh_copy(self, last: int | None = None) -> Iterator[WorkerPair]:
+        """The same notebook up to here, or to before request `last`, in processes that no check has asked anything.
+
+        This notebook's own stand still meanwhile: one could read off the machine's load what another one tells.
+        """
         programs = ExecutorPrograms(self.programs.zygote, self.programs.compiled)
         clean = WorkerPair(self.setup, self.classes, programs, self.known, self.data)
         clean._history, clean._state = self._history[:last], self._state
         clean.clock, clean._names = self.clock, self._names
-        return clean
+        with self._worker.standing() if self._worker is not None else contextlib.nullcontext():
+            try:
+                yield clean
+            finally:
+                clean.drop()
 
     def run_cell(
         self, source: str, label: str, seconds: float = CELL_S, passed: Sequence[str] = (), setup: bool = False
@@ -200,14 +208,12 @@ class WorkerPair:
         """The reply to `request`, or the kind of fault, of processes that no check has asked anything: this notebook's
         own may tell by how a cell fails what a hidden check asked. `ended` is how it ended here."""
         for attempt in range(ATTEMPTS):
-            clean = self.fresh_copy(last)
             try:
-                return clean._tell(request, seconds)
+                with self.fresh_copy(last) as clean:
+                    return clean._tell(request, seconds)
             except Fault as fault:
                 if fault.kind != "crashed" or ended == "crashed" or attempt == ATTEMPTS - 1:
                     return fault.kind
-            finally:
-                clean.drop()
         raise AssertionError
 
     def prepare(self, answers: tuple[str, ...]) -> list[str]:
