@@ -59,7 +59,10 @@ def canvas(results: Sequence[Result]) -> str:
     scores = {(result.learner, result.lesson): result.score for result in graded(results)}
     learners = dict.fromkeys(result.learner for result in results)
     possible = ("    Points Possible", "", "", "", "", *lessons.values())
-    rows = [(_login(name), "", "", _login(name), "", *(scores.get((name, lesson), "") for lesson in lessons)) for name in learners]
+    rows = [
+        (_login(name), "", "", _login(name), "", *(scores.get((name, lesson), "") for lesson in lessons))
+        for name in learners
+    ]
     return _csv([(*CANVAS, *lessons), possible, *rows])
 
 
