@@ -1845,7 +1845,7 @@ def accumulate(loss, params, batches):
 #
 # **Example.** Of eight pages, page 0 links to all pages, itself included, and each other page links to page 0 alone. With c = 0.5, the ranks after one step are 1/16 + 0.5 · (1/64 + 7/8) = 0.5078 for page 0 and 1/16 + 0.5/64 = 0.0703 for each other page.
 #
-# **Judged.** The values and the type. In the compiled program, each collective returns at most 2n elements, so the table of links stays where it is. It is neither gathered nor partitioned in another way. A table of shares that is partitioned like `links` is allowed. **Not judged.** Whether you use `scan`, `fori_loop` or a Python loop.
+# **Judged.** The values and the type. In the compiled program, each collective returns at most 2n elements, and all collectives together at most 2n (`steps` + 1), each iteration of a loop counted. So the table of links stays where it is. It is neither gathered nor partitioned in another way. A table of shares that is partitioned like `links` is allowed. **Not judged.** Whether you use `scan`, `fori_loop` or a Python loop.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
