@@ -215,8 +215,8 @@ grader.learning.course_map()
 # | 17 | [explicit_sharding](17_explicit_sharding.ipynb) | shardings in types, ambiguous products, Auto islands, three modes compared |
 # | 18 | [data_parallel](18_data_parallel.ipynb) | data parallelism and FSDP on eight devices |
 # | 19 | [shard_map](19_shard_map.ipynb) | code for each device, collectives and what they send, gradients inside and outside |
-# | 20 | tensor_parallel *(coming)* | Megatron layouts, attention heads, sequence parallelism |
-# | 21 | pipelines_and_experts *(coming)* | pipeline schedules, mixture of experts, choosing a mesh |
+# | 20 | [tensor_parallel](20_tensor_parallel.ipynb) | layouts for an MLP, attention heads, tokens and the vocabulary, and when they pay off |
+# | 21 | [pipelines_and_experts](21_pipelines_and_experts.ipynb) | pipeline schedules, mixture of experts, choosing a mesh |
 # | **IV** | **Below and beyond** | |
 # | 22 | pallas *(coming)* | kernels, grids, memory, gradients |
 # | 23 | escape_hatches *(coming)* | callbacks and the C++ foreign function interface |

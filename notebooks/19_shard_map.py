@@ -46,7 +46,7 @@ eight = list(devices.mesh((8,), ("all",)).devices)
 
 # %% [markdown]
 # ## The program of one device
-# In Auto and Explicit mode, the compiler inserts the collectives. Sometimes you know a better program. **How do you write what one device computes, and what it sends?**
+# In Auto and Explicit mode, the compiler inserts the collectives. **How do you write yourself what one device computes, and what it sends?**
 #
 # `jax.shard_map` runs the same function on every device, on the shards it stores (*single program, multiple data*, SPMD). This example multiplies two matrices on a mesh of four by two devices.
 
@@ -77,7 +77,7 @@ print_collectives(jax.jit(blocked).lower(a, b).compile())  # the elements on one
 # The name `"y"` selects the devices that take part. Devices 0 and 1 have the same position along `x`, so they form a group.
 #
 # ## Specs split arguments and assemble results
-# `in_specs` and `out_specs` contain a `P` for each argument and each result, or for a tree of them. A shard has **as many axes as the whole array**, whereas `vmap` removes the mapped axis. From now on, we use eight devices in a row. Outside of `jit`, a `print` shows the values of all devices.
+# `in_specs` and `out_specs` contain a `P` for each argument and each result. One `P` may also stand for a whole tree, or for all arguments. A shard has **as many axes as the whole array**, whereas `vmap` removes the mapped axis. From now on, we use eight devices in a row.
 
 # %%
 row = jax.make_mesh((8,), ("d",), devices=eight)
@@ -105,16 +105,13 @@ for spec in (P("d"), P()):
     print(f"{spec!s:7s}", total(x))
 
 # %% [markdown]
-# A name in `out_specs` concatenates the results along that mesh axis. Without a name, JAX uses one result, and all results must be *equal*. On Explicit axes, `in_specs` must match the types of the arguments and may be omitted.
+# A mesh axis that `out_specs` names concatenates the results of its devices, along the array axis at that position. Along a mesh axis that it does not name, the results must be *equal*, and JAX uses one of them. On Explicit axes, `in_specs` must match the types of the arguments and may be omitted.
 
 # %%
 print_error(lambda: jax.shard_map(show, in_specs=P(), out_specs=P())(x), length=360)
 
-# %% [markdown]
-# ## Which values differ between devices?
-# Suppose you forget the `psum` but write `out_specs=P()`.
-
 # %% [markdown] predict="manual-varying"
+# ## Which values differ between devices?
 # What is the result of `jax.shard_map(lambda shard: 2 * shard, in_specs=P("d"), out_specs=P())(x)`?
 #
 # - [ ] the result of device 0 | This happens only if you disable a check.
@@ -161,21 +158,26 @@ print_error(lambda: jax.jit(manual(functools.partial(running, zeros)))(x), lengt
 print(jax.jit(manual(functools.partial(running, varying_zeros)))(x))
 
 # %% [markdown]
-# New zeros do not vary, but their sum with a shard does. `jax.lax.pcast` changes only the type and sends nothing. `jnp.zeros_like(shard)` already varies.
+# New zeros do not vary, but their sum with a shard does. `jax.lax.pcast` changes only the type and sends nothing. Its backward pass does communicate. `jnp.zeros_like(shard)` already varies.
 #
 # ## The collectives, step by step
-# The figure shows how eight devices can perform each collective. In every step, each device sends one block.
+# In every step of the figure, each device sends one block.
 #
 # ![Five collectives on eight devices, with the contents of every device after each step. All-gather: each device starts with one block and passes on the block that it received last, so after seven steps all devices have all eight blocks. Reduce-scatter: each device starts with eight addends and passes on a growing sum, so after seven steps each device has one complete sum. All-reduce: a reduce-scatter followed by an all-gather, fourteen steps. All-to-all: in step s each device sends one block to the device s positions further, so after seven steps rows and columns are exchanged. Permute: one step, each device receives the block of its neighbour.](../images/shard_map_collectives.svg)
 
+
 # %%
-ring = [(i, (i + 1) % 8) for i in range(8)]  # pairs of a sender and a receiver
+def to_next(value):
+    n = jax.lax.axis_size("d")
+    return jax.lax.ppermute(value, "d", [(i, (i + 1) % n) for i in range(n)])  # pairs of a sender and a receiver
+
+
 COLLECTIVES = {
     "psum": lambda v: jax.lax.psum(v, "d"),
     "psum_scatter": lambda v: jax.lax.psum_scatter(v, "d", tiled=True),
     "all_gather": lambda v: jax.lax.all_gather(v, "d", tiled=True),
     "all_to_all": lambda v: jax.lax.all_to_all(v, "d", split_axis=0, concat_axis=0, tiled=True),
-    "ppermute": lambda v: jax.lax.ppermute(v, "d", ring),
+    "ppermute": to_next,
 }
 
 
@@ -194,10 +196,10 @@ for name, out in results.items():
     print(f"{found.kind:19s} returns {found.elements:3d} elements")
 
 # %% [markdown]
-# Each function compiles to one collective. `tiled=True` concatenates along an existing axis, whereas the default stacks along a new one. `pmean`, `pmax` and `pmin` are all-reduces too. After an `all_gather`, all devices have the same values, but the type is still varying. *Gradients of collectives* below explains why.
+# With `tiled=True`, `all_gather` concatenates along an existing axis, and the other two divide an existing axis into n blocks. *Pitfalls* below explains the default. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is still varying, so `out_specs=P()` rejects it. *Gradients of collectives* below explains why.
 #
 # ## What a collective sends
-# An all-gather with a result of S elements takes n - 1 steps on a ring of n devices, and each device sends S / n elements in each step. A reduce-scatter of S elements sends as many. A ring all-reduce is a reduce-scatter followed by an all-gather.
+# An all-gather with a result of S elements takes n - 1 steps on a ring of n devices, and each device sends S / n elements in each step. A reduce-scatter of S elements sends as many. A ring all-reduce performs both.
 #
 # | | one device sends | with n = 8 |
 # |---|---|---|
@@ -208,14 +210,14 @@ for name, out in results.items():
 # | `ppermute` of S elements | S | S |
 
 # %% [markdown] predict="manual-ring"
-# You double the number of devices. Each device still has S elements, and they all-reduce them. How much more does each device send?
+# You go from eight to sixteen devices. Each device still has S elements, and they all-reduce them. How much does each device send?
 #
-# - [ ] twice as much | There are more steps, but the blocks are smaller.
-# - [x] almost nothing more | Right. The factor 2 (n - 1) / n is 1.75 for eight devices, 1.875 for sixteen, and never more than 2.
-# - [ ] half as much | The blocks are half as large, but there are more steps.
+# - [ ] twice as much as before | There are more steps, but the blocks are smaller.
+# - [x] almost as much as before | Right. The factor 2 (n - 1) / n is 1.75 for eight devices, 1.875 for sixteen, and never more than 2.
+# - [ ] half as much as before | The blocks are half as large, but there are more steps.
 
 # %% [markdown]
-# A compiled program states the size of each *result*. From these sizes, we compute what a device sends, for two to eight devices.
+# Compiled programs state the size of each *result*. We compute from it what a device sends, for two to eight devices.
 
 
 # %%
@@ -231,7 +233,7 @@ def sent(one):
 # %%
 sizes, measured = (2, 3, 4, 5, 6, 7, 8), {name: [] for name in COLLECTIVES}
 for n in sizes:
-    ring, smaller = [(i, (i + 1) % n) for i in range(n)], jax.make_mesh((n,), ("d",), devices=eight[:n])
+    smaller = jax.make_mesh((n,), ("d",), devices=eight[:n])
     for name, function in COLLECTIVES.items():
         local = 840 // n if name == "all_gather" else 840  # so that S is 840 for all of them
         values = jax.ShapeDtypeStruct((n * local,), jnp.float32, sharding=NamedSharding(smaller, P("d")))
@@ -240,7 +242,6 @@ for n in sizes:
         measured[name].append(sent(found) / 840)
 
 # %%
-ring = [(i, (i + 1) % 8) for i in range(8)]  # eight devices again
 _, axes = plots.subplots(height=2.9)
 for name, marker in zip(("psum", "ppermute", "all_gather", "psum_scatter", "all_to_all"), "os^vx", strict=True):
     axes.plot(sizes, measured[name], marker=marker, label=name)
@@ -251,10 +252,10 @@ last = ", ".join(f"{name} {values[-1]:.3f}" for name, values in measured.items()
 plots.show(f"The elements that one device sends, divided by S, for two to eight devices. With eight devices: {last}.")
 
 # %% [markdown]
-# Three lines coincide. If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. To estimate a time, multiply by the bytes of an element and divide by the bandwidth of a link.
+# The lines of `all_gather`, `psum_scatter` and `all_to_all` coincide. If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. To estimate the time for a large array, multiply by the bytes of an element and divide by the bandwidth of a link. For a small one, the latency of each step dominates.
 #
 # ## Where to take a gradient
-# Here, the batch is partitioned, and the weights are replicated. First, `jax.grad` is *outside* of `shard_map`.
+# Here, the batch is partitioned and the weights are replicated. First, `jax.grad` is *outside*.
 
 # %%
 rng = np.random.default_rng(19)
@@ -283,10 +284,10 @@ mean_loss = on_shards(lambda w, batch: jax.lax.pmean(loss(w, batch), "d"))
 compare("grad outside, pmean of the loss", jax.grad(mean_loss))
 
 # %% [markdown]
-# The gradient is correct. JAX inserted an all-reduce of the 12 elements of the gradient. Training steps often take the gradient *inside*.
+# The gradient is correct. JAX inserted an all-reduce of the 12 elements of the gradient. Training steps often take it *inside*.
 
 # %% [markdown] predict="manual-gradient"
-# Inside, each device computes `jax.grad(loss)(w, batch)` for its two examples, without any `psum` or `pmean`. What does the program return?
+# Inside, each device computes `jax.grad(loss)(w, batch)` for its two examples, without any `psum` or `pmean`, and `out_specs` is `P()`. What does the program return?
 #
 # - [ ] the gradient of each device's examples | JAX would reject `out_specs=P()`.
 # - [ ] the gradient of the whole batch | The devices add their gradients, but nothing divides the sum by eight.
@@ -299,7 +300,7 @@ print(jax.jit(on_shards(jax.grad(lambda w, batch: jnp.sum(batch @ w)))).trace(w,
 # %% [markdown]
 # The jaxpr of a simpler loss shows why. Before the product, JAX casts `w` to a varying value, with the primitive `pvary`. Each device uses its own copy, and the gradient with respect to `w` is the sum over all copies. So **the transpose (backward pass) of the cast is a `psum`**, printed as `psum_invariant`.
 #
-# Code for the older `pmap` averages the gradients. Does this help here?
+# Older `pmap` code averages the gradients. Does this help?
 
 # %%
 compare("grad inside, then pmean", on_shards(lambda w, batch: jax.lax.pmean(jax.grad(loss)(w, batch), "d")))
@@ -314,7 +315,7 @@ def cast_first(w, batch):
 compare("pcast, grad inside, then pmean", on_shards(cast_first))
 
 # %% [markdown]
-# The gradients are already equal, so their mean changes nothing. Two ways are correct. **Differentiate the loss of the whole batch**, including the `pmean`. Or **cast the weights first**, which gives each device its own gradient, and reduce the gradients yourself. The second way can add up micro-batch gradients before it communicates.
+# The gradients are already equal, so their mean changes nothing and costs a second all-reduce. Two ways are correct. **Differentiate the loss of the whole batch**, including the `pmean`. Or **cast the weights first** and reduce the gradients yourself. The second way can add up micro-batch gradients before it communicates.
 #
 # ## Gradients of collectives
 # We compile the backward pass of each collective.
@@ -327,7 +328,7 @@ for name, function in COLLECTIVES.items():
     print(f"{name:13s} backward: {', '.join(f'{one.kind} of {one.elements}' for one in found) or 'no collective'}")
 
 # %% [markdown]
-# For `psum`, all devices already have the same cotangent. For `all_gather`, the gathered value is *varying*, so each device has its own cotangent of the whole array. A reduce-scatter adds these cotangents. FSDP needs this. In lesson 18, the compiler for CPUs used an all-reduce instead.
+# For `psum`, all devices already have the same cotangent, so its transpose is only a cast. For `all_gather`, the gathered value is *varying*, so each device has its own cotangent of the whole array. A reduce-scatter adds these cotangents. FSDP depends on this reduce-scatter.
 
 
 # %%
@@ -346,7 +347,7 @@ print("type of the gradient:", jax.typeof(jax.jit(fsdp)(wide, examples)))
 # Each device gathers 24 weights and receives the gradient of its own row.
 #
 # ## When to use shard_map
-# Write most programs in Auto or Explicit mode. Use `shard_map` where you need a particular collective, a loop in which neighbours communicate, or a kernel that works on shards. It can be a small part of a larger program.
+# Write most programs in Auto or Explicit mode. Use `shard_map` where you need a particular collective, a loop in which neighbours communicate, or a kernel that works on shards.
 #
 # The core ends here.
 
@@ -400,7 +401,7 @@ def multiply_while_moving(lhs, rhs):
     me, columns = jax.lax.axis_index("d"), lhs.reshape(len(lhs), 8, -1)
     total = columns[:, me] @ rhs
     for step in range(1, 8):
-        rhs = jax.lax.ppermute(rhs, "d", ring)  # does not depend on the product of this step
+        rhs = to_next(rhs)  # does not depend on the product of this step
         total += columns[:, (me - step) % 8] @ rhs
     return total
 
@@ -414,7 +415,7 @@ for product in products:
 print("largest difference:", jnp.abs(products[0](left, right) - products[1](left, right)).max())
 
 # %% [markdown]
-# Both programs send the same number of elements. The second never stores all rows, and a device can send and multiply at the same time. How much time does this save? The following model has two parameters, the time to send a block and the time to multiply by a block. Change them and run the cell again.
+# Both programs send the same number of elements. As written, the second never needs all rows at once, and a device can send and multiply at the same time. How much time does this save? The following model has two parameters, the time to send a block and the time to multiply by a block. Change them and run the cell again.
 
 # %%
 SEND, MULTIPLY = 1.0, 1.5  # milliseconds for a block
@@ -445,7 +446,7 @@ plots.show(
 # | eight TPU v5e | 134 MB | 17 MB | four of seven |
 # | eight H100 | 134 MB | 164 MB | one of seven |
 #
-# In these four cases, the program for TPUs starts a permute, multiplies, and then waits for the permute. The program for GPUs performs six permutes first, and multiplies during the last. Compilers may also replace a collective. For TPUs, an all-gather of one element per device became an all-reduce. So read the program of your accelerator before you rely on an overlap or on a particular collective.
+# In these four cases, the program for TPUs starts a permute, multiplies, and then waits for the permute. The program for GPUs performs six permutes first, and multiplies during the last, so it probably stores all blocks. Compilers may also replace a collective. For TPUs, an all-gather of one element per device became an all-reduce. So read the program of your accelerator before you rely on an overlap or on a particular collective.
 #
 # ## Deeper: manual on one mesh axis only
 # With `axis_names`, a function is manual along some mesh axes, and the compiler partitions it along the others. This example is data parallel by hand and tensor parallel in Auto mode.
@@ -469,10 +470,10 @@ with jax.set_mesh(auto):
     print_error(lambda: wrong(*arrays))
 
 # %% [markdown]
-# Inside, the weights have their full shapes, because they are partitioned only along `model`. The compiler inserted the all-reduce in groups of two, which completes the second product. The all-reduce in groups of four adds the gradients of `w1`, of which each device stores 128 elements. It is the transpose of the cast of `w1`. The `pmean` itself is not in this program, because only the gradient is returned. `in_specs` may contain manual axes only.
+# Inside, the weights have their full shapes, because they are partitioned only along `model`. The compiler inserted the all-reduce in groups of two, which completes the second product. We differentiate with respect to `w1` only. The all-reduce in groups of four adds its gradients, of which each device stores 128 elements. It is the transpose of the cast of `w1`. The `pmean` itself is not in this program, because only the gradient is returned. `in_specs` may contain manual axes only. On Auto axes, JAX reshards arguments that do not match `in_specs`. Results are never moved.
 #
 # ## Deeper: from pmap to shard_map
-# `jax.pmap` is the older way to write code for each device. Like `vmap`, it maps over a leading axis and removes it. The size of this axis is the number of devices.
+# `jax.pmap` is the older way to write code for each device. Like `vmap`, it maps over a leading axis and removes it. The size of this axis is the number of devices that it uses.
 
 # %%
 with jax.set_mesh(None):  # pmap creates its own mesh
@@ -485,7 +486,7 @@ with jax.set_mesh(None):  # pmap creates its own mesh
     print(jax.make_jaxpr(jax.pmap(jnp.sin))(jnp.ones((8, 2))))
 
 # %% [markdown]
-# In current versions, `pmap` is implemented with `shard_map`, as the jaxpr shows. `pmap` removes the axis of size one from each shard and inserts it again, without the check of varying values. To migrate, keep this axis or drop it from the data.
+# In current versions, `pmap` is implemented with `shard_map`, as the jaxpr shows. `pmap` removes the axis of size one from each shard and inserts it again, without the check of varying values. To migrate, keep the axis of size one inside the function, or remove the axis of devices from the data.
 
 # %%
 mine = jax.shard_map(lambda key: jax.random.normal(key[0], (64, 64))[None], out_specs=P("d"))
@@ -501,7 +502,7 @@ print("the same numbers:", np.array_equal(jax.jit(mine)(jax.device_put(keys, P("
 # | `pmean` of metrics in an evaluation | the same, with `out_specs=P()` |
 # | `flax.jax_utils.replicate`, `unreplicate` | not needed |
 #
-# If you keep the older code of the fourth row, the gradient is too large by the number of devices, and JAX reports no error. For computations without communication, such as the cosine of a large array, you need neither `pmap` nor `shard_map`. We time four versions.
+# If you keep the older code of the fourth row, the gradient is N times too large on N devices, and JAX reports no error. For computations without communication, such as the cosine of a large array, you need neither `pmap` nor `shard_map`. We time four versions.
 
 # %%
 many = np.linspace(0, 10, 2**21, dtype=np.float32)
@@ -525,7 +526,7 @@ plots.show(
 )
 
 # %% [markdown]
-# In the last three versions, each device computes an eighth of the cosines. Simulated devices share the cores of one CPU, so these times vary from run to run.
+# In the last three versions, each device computes an eighth of the cosines, without a collective. Simulated devices share the cores of one CPU, so these times vary from run to run.
 #
 # ## Deeper: without the check
 # `check_vma=False` disables the types `{V:d}`. In older code, this argument is called `check_rep`. The mistakes that raised errors in the core are then not reported, and gradients follow different rules.
@@ -551,7 +552,7 @@ silent = jax.shard_map(lambda shard: 2 * shard, in_specs=P("d"), out_specs=P(), 
 print("a varying value under out_specs=P():", jax.jit(silent)(x))
 
 # %% [markdown]
-# Without the check, JAX does not track which values vary, so it neither casts values nor reduces gradients. Each device gets the gradient of its own examples, and you have to average the gradients yourself, as with `pmap`. In code that mixes the two rules, the gradient is eight times too large, or the weights of the devices silently become different. Disable the check only for operations that do not support it.
+# Without the check, JAX does not track which values vary, so it neither casts values nor reduces gradients. Each device gets the gradient of its own examples, and you have to average the gradients yourself, as with `pmap`. The transpose of an unchecked `psum` is again a `psum`, so the gradient of an unchecked `pmean` is not divided by eight. In code that mixes the two rules, the gradient is eight times too large, or the weights of the devices silently become different. Disable the check only for operations that do not support it.
 #
 # ## Deeper: gradients that are not reduced yet
 # A third kind of value is **unreduced** (lesson 17). Each device has a partial sum, and the value is the sum over the devices. If you cast a weight to *reduced*, its gradient is unreduced, and the type states that a sum is missing. `psum` or `psum_scatter` completes it.
@@ -590,7 +591,7 @@ with jax.set_mesh(jax.make_mesh((4,), ("d",), devices=eight[:4])):
     print_error(lambda: twice(jax.device_put(np.ones(16, np.float32), P("d"))))
 
 # %% [markdown]
-# On Explicit axes, the function cannot close over an array, so pass the array as an argument. The size of a partitioned axis must be divisible by the number of devices along its mesh axis, so pad the array (lesson 16). `pmax` has no gradient. Outside of `jit`, each operation is compiled and run on its own, so compile the whole function before you measure.
+# Without `tiled=True`, `all_gather` stacks along a new axis, and `psum_scatter` and `all_to_all` remove an axis of size n. On Explicit axes, the function cannot close over a JAX array, so pass the array as an argument. The size of a partitioned axis must be divisible by the number of devices along its mesh axis, so pad the array (lesson 16). `pmax` has no gradient. Outside of `jit`, each operation is compiled and run on its own, so compile the whole function before you measure.
 
 # %%
 offset = jnp.ones(2)
@@ -610,7 +611,7 @@ print_error(lambda: jax.grad(largest)(x))
 # | `shard_map(f, mesh, in_specs, out_specs)` by position | keyword arguments |
 # | `auto=frozenset({"model"})` | `axis_names={"data"}`, which lists the manual axes |
 # | `jax.lax.pvary(value, "d")` | `jax.lax.pcast(value, "d", to="varying")`. JAX 0.10.2 has no `jax.lax.pvary`. |
-# | `jax.lax.all_gather_invariant` | in 0.10.2 `jax.lax.all_gather(..., to="invarying")` |
+# | `jax.lax.all_gather_invariant` | in 0.10.2 `jax.lax.all_gather(..., to="invarying")`, whose backward pass takes a shard and sends nothing |
 # | `jax.lax.psum(1, "d")` for the number of devices | `jax.lax.axis_size("d")` |
 # | `jax.pmap(f, axis_name="i")`, `jax.experimental.maps.xmap` | `jax.shard_map` |
 

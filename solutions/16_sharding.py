@@ -910,7 +910,7 @@ require(
     made.argument_bytes <= share + 64,
     f"The arguments of the compiled mean have {made.argument_bytes:,} bytes on each device; an eighth is {share:,}.",
 )
-sent, gathered = sum(c.elements for c in made.collectives), made.elements("all-gather") + made.elements("all-to-all")
+sent, gathered = made.elements(), made.elements("all-gather", "all-to-all")
 require(
     gathered <= 16, f"The compiled mean gathers {gathered:,} elements. It communicates rows, but 16 sums are enough."
 )

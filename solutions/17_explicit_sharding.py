@@ -66,15 +66,15 @@ def in_types(shape, entries):
 
 
 def summed_elements(made):
-    """The elements that the all-reduces of a program return on each device. A reduce-scatter counts as the all-reduce
-    that it replaces."""
-    scattered = [one.elements * (one.group_size or 1) for one in made.collectives if one.kind == "reduce-scatter"]
-    return made.elements("all-reduce") + sum(scattered)
+    """The elements that the all-reduces of a program return on each device in one call. A reduce-scatter counts as the
+    all-reduce that it replaces."""
+    groups = [one.group_size or 1 for one in made.collectives if one.kind == "reduce-scatter"]
+    return made.elements("all-reduce") + made.elements("reduce-scatter") * max(groups, default=1)
 
 
 def moved_elements(made):
-    """The elements that all other collectives of a program return on each device."""
-    return sum(made.elements(kind) for kind in ("all-gather", "all-to-all", "collective-permute"))
+    """The elements that all other collectives of a program return on each device in one call."""
+    return made.elements("all-gather", "all-to-all", "collective-permute")
 
 
 def product_loss(params, batch):
@@ -1039,6 +1039,24 @@ def smooth(x):
     return auto_axes(mean_of_three, out_sharding=jax.typeof(x).sharding.spec)(x)
 
 
+# %% wrong="explicit-auto-island" because="Gathers all rows of one column after the other, so a device still receives all rows of its columns."
+def smooth(x):
+    spec = jax.typeof(x).sharding.spec
+    rows = spec[0] if x.ndim > 1 else None
+
+    def mean_of_three(x):
+        return (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
+
+    def column(mine):
+        whole = mean_of_three(jax.lax.all_gather(mine, rows, tiled=True))
+        return jax.lax.dynamic_slice_in_dim(whole, jax.lax.axis_index(rows) * len(mine), len(mine))
+
+    if not rows:
+        return auto_axes(mean_of_three, out_sharding=spec)(x)
+    by_column = lambda x: jnp.moveaxis(jax.lax.map(column, jnp.moveaxis(x, -1, 0)), 0, -1)
+    return jax.shard_map(by_column, in_specs=spec, out_specs=spec)(x)
+
+
 # %% wrong="explicit-auto-island" because="Omits `out_sharding`, but JAX cannot infer the sharding of what leaves an island."
 def smooth(x):
     mean_of_three = lambda x: (jnp.roll(x, 1, axis=0) + x + jnp.roll(x, -1, axis=0)) / 3
@@ -1827,7 +1845,7 @@ def accumulate(loss, params, batches):
 #
 # **Example.** Of eight pages, page 0 links to all pages, itself included, and each other page links to page 0 alone. With c = 0.5, the ranks after one step are 1/16 + 0.5 · (1/64 + 7/8) = 0.5078 for page 0 and 1/16 + 0.5/64 = 0.0703 for each other page.
 #
-# **Judged.** The values and the type. In the compiled program, each collective returns at most 2n elements, so the table of links stays where it is. It is neither gathered nor partitioned in another way. A table of shares that is partitioned like `links` is allowed. **Not judged.** Whether you use `scan`, `fori_loop` or a Python loop.
+# **Judged.** The values and the type. In the compiled program, each collective returns at most 2n elements, and all collectives together at most 2n (`steps` + 1), each iteration of a loop counted. So the table of links stays where it is. It is neither gathered nor partitioned in another way. A table of shares that is partitioned like `links` is allowed. **Not judged.** Whether you use `scan`, `fori_loop` or a Python loop.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1933,6 +1951,10 @@ require(
         one.elements * (one.group_size or 1 if one.kind == "reduce-scatter" else 1) <= 2 * n for one in made.collectives
     ),
     "A collective returns more elements than two vectors of ranks have. The table of links should stay where it is.",
+)
+require(
+    summed_elements(made) + moved_elements(made) <= 4 * 2 * n,
+    "For 3 steps, the collectives return more elements than eight vectors of ranks have. Communicate ranks only.",
 )
 
 # %% [markdown] why="explicit-pagerank"

@@ -229,6 +229,9 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "ValueError: not evenly divisible by the corresponding mesh axis sizes:": lambda: jax.shard_map(
         jnp.sin, mesh=mesh(), in_specs=P("a"), out_specs=P("a")
     )(jnp.zeros(6)),
+    "TypeError: the manual axis types do not match": lambda: per_device(
+        lambda shard: lax.fori_loop(0, 2, lambda _, total: total + shard, jnp.zeros(shard.shape)), P("a")
+    ),
     "ValueError: require replication which can't be": lambda: per_device(jnp.sin, P()),
     "ValueError: out_specs entry which is too long": lambda: per_device(jnp.sum, P("a")),
     "NameError: unbound axis name": lambda: traced(lambda x: lax.psum(x, "a")),

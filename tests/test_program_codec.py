@@ -203,6 +203,11 @@ def deleted() -> jax.Array:
     return array
 
 
+def diverged() -> jax.Array:
+    each = lambda x: jnp.where(jax.lax.axis_index("a") == 0, x.sum(), 7.0)
+    return jax.shard_map(each, mesh=AUTO, in_specs=P("a"), out_specs=P(), check_vma=False)(jnp.ones(8))
+
+
 def traced() -> list[Any]:
     kept: list[Any] = []
     jax.make_jaxpr(lambda x: kept.append(x) or x)(1.0)
@@ -228,6 +233,7 @@ UNSENDABLE: dict[str, tuple[Callable[[], Any], str]] = {
     "dates": (lambda: np.zeros(1, "M8[D]"), "array of dtype datetime64[D]"),
     "masked array": (lambda: np.ma.array([1.0]), "MaskedArray"),
     "deleted array": (deleted, "donated array"),
+    "array that differs from device to device": (diverged, "replicated array with different copies"),
     "float0": (lambda: np.zeros(2, jax.dtypes.float0), "array of dtype void"),
     "module": (lambda: nnx.Linear(2, 2, rngs=nnx.Rngs(0)), "Linear"),
     "variable": (lambda: nnx.Param(jnp.ones(2)), "Param"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from grader.checks import devices
+from grader.checks import devices, program
 from grader.program.hlo import Collective, collectives, largest, loops, operations
 
 devices.start(8)
@@ -138,6 +139,12 @@ def nested(x: jax.Array) -> jax.Array:
 def test_how_often_a_loop_runs_a_collective(function: Any, want: list[tuple[str, int | None]]) -> None:
     found = compiled(on_each(function, P("d"), P("d")), shape((16, 8), ROW, P("d")))
     assert sorted((item.kind, item.times) for item in found) == want
+
+
+@pytest.mark.parametrize(("function", "want"), [(scanned, 2 + 2 * 5), (nested, 12 * 2), (in_the_condition, math.inf)])
+def test_the_elements_of_a_loop_are_counted_in_each_iteration(function: Any, want: float) -> None:
+    made = program(on_each(function, P("d"), P("d")), shape((16,), ROW, P("d")))
+    assert made.elements() == want
 
 
 def test_one_device_has_no_collectives() -> None:

@@ -255,6 +255,7 @@ def test_legible_keeps_words_and_shows_the_rest() -> None:
     for blank in "\u2800\u3164\uffa0\u115f\u1160\u034f\u180b\u200b\ufeff\xad\U000e0100\U000e0041":
         assert legible(f"one{blank}") == f"one{blank.encode('unicode_escape').decode()}"
     assert legible("one\ufe0f") == "one\\ufe0f"
+    assert legible("a" + "\u0336" * 6) == "a" + "\u0336" * 4 + "\\u0336" * 2
     assert legible("x" * 5_000) == "x" * 4_000 + " ..."
     assert legible("\x1b" * 5_000) == "\\x1b" * 1_000 + " ..."
     assert legible("x" * 4_000) == "x" * 4_000

@@ -179,6 +179,13 @@ def test_nbgraders_columns() -> None:
         assert f'"{column}"' in source, f"nbgrader's own export has no column {column}"
 
 
+@pytest.mark.parametrize("learner", ["ada ", " ada", "ada\n", "\nada", "ada \n"])
+@pytest.mark.parametrize("table", [forms.nbgrader, forms.canvas])
+def test_white_space_does_not_make_a_name_that_of_another_learner(table: Any, learner: str) -> None:
+    cells = {cell for row in csv.reader(io.StringIO(table([Result(learner, "05_vmap")]))) for cell in row}
+    assert "ada" not in {cell.strip() for cell in cells}
+
+
 def test_canvas_columns() -> None:
     rows = list(csv.reader(io.StringIO(forms.canvas(a_class()))))
     assert rows[0] == [*forms.CANVAS, "05_vmap", "03_jit"]

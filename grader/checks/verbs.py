@@ -17,7 +17,7 @@ from grader.program.endpoints import AnswerEndpoint, ProgramEndpoint, identity, 
 from grader.program.export import fill, parameters
 from grader.program.hlo import Collective
 from grader.program.load import Facts
-from grader.program.payload import DONATED, Malformed, Unsendable
+from grader.program.payload import DIVERGED, DONATED, Malformed, Unsendable
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,11 @@ def _check_file() -> str:
 
 
 PROGRAM = "Your program"  # what a message calls it
+NOT_DATA = "Return arrays, numbers, strings or containers of them"
+ADVICE = {
+    DONATED: "Do not donate an array that is used again",
+    DIVERGED: "Its sharding states that several devices store the same values, but they do not",
+}
 # The programs and facts (or kinds of collectives) that were read and not judged yet: a failure now is about them.
 facts_read: list[tuple[Any, str]] = []
 in_process = InProcessBackend()
@@ -208,6 +213,8 @@ class Program:
         """
         arrays, _ = parameters(data)
         reply = _decoded(_backend.run(self._identity, encode(arrays)))
+        if reply["status"] == "unsendable":
+            raise _unsendable(PROGRAM, reply["kind"])
         if reply["status"] != "ok":
             short = "The program failed while it ran"
             raise CheckFailed(f"{short}: {reply['text']}", kind="ran", hidden_message=f"{short}.")
@@ -223,10 +230,11 @@ class Program:
         facts_read.append((self, kind))
         return sum(item.kind == kind for item in self.facts.collectives)
 
-    def elements(self, kind: str) -> int:
-        """Returns the number of elements that all collectives of this kind produce on one device."""
-        facts_read.append((self, kind))
-        return sum(item.elements for item in self.facts.collectives if item.kind == kind)
+    def elements(self, *kinds: str) -> float:
+        """Returns the number of elements that all collectives of these kinds (of any kind if none is given) produce on
+        one device in one call. A loop counts each of its iterations, without end where their number is not stated."""
+        facts_read.append((self, kinds[0] if len(kinds) == 1 else "collectives"))
+        return sum(_in_one_call(item) for item in self.facts.collectives if not kinds or item.kind in kinds)
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
@@ -239,6 +247,12 @@ class Program:
             raise AttributeError(name)
         facts_read.append((self, name))
         return getattr(self.facts, name)
+
+
+def _in_one_call(item: Collective) -> float:
+    # A program for TPUs states the iterations of no loop. Elsewhere, only those of a loop that hides them are missing.
+    unstated = 1 if jax.default_backend() == "tpu" else math.inf
+    return item.elements * (unstated if item.times is None else item.times)
 
 
 _program_class = Program
@@ -278,21 +292,23 @@ def _hear(reply: Any) -> Any:
 
 def _value(p: Question, reply: dict[str, Any]) -> Any:
     if reply["status"] == "unsendable":
-        advice = "Return arrays, numbers, strings or containers of them"
-        if reply["kind"] == DONATED:
-            advice = "Do not donate an array that is used again"
-        article = "an" if reply["kind"][:1].lower() in "aeio" else "a"
-        raise CheckFailed(
-            f"{_subject(p)} returned {article} `{reply['kind']}`. {advice}.",
-            kind="unsendable",
-            where=reply["kind"],
-            hidden_message=f"{_subject(p)} returned something that is not data. {advice}.",
-        )
+        raise _unsendable(_subject(p), reply["kind"])
     if reply["status"] == "raised":
         raise _raised(p, reply)
     if _has_ellipsis(reply["value"]):
         raise NotAttempted(_name(p))
     return reply["value"]
+
+
+def _unsendable(subject: str, kind: str) -> CheckFailed:
+    advice = ADVICE.get(kind, NOT_DATA)
+    article = "an" if kind[:1].lower() in "aeio" else "a"
+    return CheckFailed(
+        f"{subject} returned {article} `{kind}`. {advice}.",
+        kind="unsendable",
+        where=kind,
+        hidden_message=f"{subject} returned something that is not data. {advice}.",
+    )
 
 
 def _raised(p: Question, reply: dict[str, Any]) -> CheckFailed:

@@ -6,9 +6,12 @@ import atexit
 import os
 import re
 import secrets
+import unicodedata
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 MAX_TEXT = 4_000
+MAX_ACCENTS = 4  # on one letter; written languages have up to three
 # Printable to Python, and nothing on a screen: letters without a glyph, and selectors of a variant (not of an emoji).
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\uffa0\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
@@ -35,8 +38,17 @@ def legible(text: str, most: int = MAX_TEXT) -> str:
     """
     start = text[:most].replace("\r\n", "\n").expandtabs(4)
     shown = "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in start)
+    shown = shown if shown.isascii() else "".join(_low(shown))
     shown = _BLANK.sub(lambda blank: _escape(blank[0]), shown)
     return shown if len(text) <= most >= len(shown) else f"{shown[:most]} ..."
+
+
+def _low(text: str) -> Iterator[str]:
+    """Letters of a text with no more than a few accents on each: a stack of them would paint over other lines."""
+    stacked = 0
+    for character in text:
+        stacked = stacked + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
+        yield character if stacked <= MAX_ACCENTS else _escape(character)
 
 
 def _escape(character: str) -> str:

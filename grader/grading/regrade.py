@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from grader.core.notebook import read_bytes
+from grader.core.notebook import Unreadable, read_bytes
 from grader.core.points import number
 from grader.core.result import CheckResult, Result
 from grader.course import Course
@@ -63,8 +64,9 @@ class PreviousGrades:
             if _points(before) == _points(result):
                 continue
             if result.problem is None:
-                now = self._cache.parts(entry.lesson, read_bytes(entry.path))
-                checks = list(_checks(before, then, result, now))
+                with contextlib.suppress(Unreadable):  # replaced or removed since it was graded
+                    now = self._cache.parts(entry.lesson, read_bytes(entry.path))
+                    checks = list(_checks(before, then, result, now))
             changed.append(Change(before, result, tuple(checks)))
         return changed, len(results) - len(known)
 

@@ -40,6 +40,8 @@ FAULTS = {
     "flooded": ("failed", "Your answer returned too much: {}."),
 }
 DID_NOT_REPEAT = "One of your cells failed, but in a different way when it was run again."
+# Notes about cells that failed after a hidden check has asked something: which cells fail may spell what it asked.
+MOST_FAILED, MORE_FAILED = 8, "More of your cells failed."
 
 
 class CheckRunner:
@@ -161,7 +163,9 @@ class GradingSession:
         self.runner, self.isolated, self.seed = runner, isolated, seed
         self.notes: list[str] = []
         self.failed: list[CellOutcome] = []
+        self.told = 0  # how many of them after a hidden check has asked something
         self.bound: set[str] = set()
+        self.known: set[str] = set()  # those of them that no process can choose by what a hidden check asked
         self.answers: dict[str, list[CellOutcome]] = {}
         self.written: set[str] = set()  # names that the texts of the cells bind, whatever their process says later
         self.undefined: dict[str, str] = {}  # names that a failed answer needs and no text has bound, by exercise
@@ -172,6 +176,7 @@ class GradingSession:
         seconds = sum(limits) if limits and step.label in step.answers else CELL_S
         ran = self.isolated.run_cell(step.source, step.label, seconds, step.passed, step.setup)
         self.bound |= ran.bound
+        self.known |= ran.sure
         self.written |= ran.binds
         where = f"the answer of {step.label}" if step.label in step.answers else f"your {step.label}"
         for name in sorted(ran.binds & self.undefined.keys()):
@@ -182,8 +187,10 @@ class GradingSession:
         if ran.problem is not None:
             self.failed.append(ran)
             note = f"Your {step.label} {ran.short}." if ran.repeats else DID_NOT_REPEAT
-            if not step.answers and not ran.stub and note not in self.notes:
-                self.notes.append(note)
+            if not step.answers and not ran.stub:
+                self.told += self.isolated.confided
+                note = note if self.told <= MOST_FAILED else MORE_FAILED
+                self.notes += [note] * (note not in self.notes)
         for exercise in step.answers:
             self.answers.setdefault(exercise, []).append(ran)
 
@@ -239,11 +246,8 @@ class GradingSession:
     def _retell(self, result: CheckResult, check: Check, exercise: Exercise) -> CheckResult:
         """A public check's failure in the words of a process that no hidden check has asked anything: the answer may
         have kept what one asked, and quote it in what it raises or returns."""
-        clean = self.isolated.fresh_copy()
-        try:
+        with self.isolated.fresh_copy() as clean:
             second = self._run(check, exercise, clean)
-        finally:
-            clean.drop()
         if (second.status, second.kind, second.where) == (result.status, result.kind, result.where):
             return replace(result, message=second.message)
         return replace(result, message="It failed, but in a different way when it was run alone.")
@@ -263,9 +267,11 @@ class GradingSession:
         fault = next((ran for ran in runs if ran.fault), None)
         if fault is not None:
             return "timeout" if fault.fault == "timeout" else "crashed", f"Your answer cell {fault.problem}.", False
-        for missing in sorted(set().union(*(ran.needs for ran in runs)) - self.bound):
+        missed = set().union(*(ran.needs for ran in runs)) - self.known
+        lost = {name for ran in self.failed if ran not in runs for name in ran.binds}  # they would have bound these
+        for missing in sorted(missed) if missed & lost - self.bound else ():
             for ran in self.failed:
-                if missing in ran.binds and ran not in runs:  # it would have bound this
+                if missing in ran.binds and ran not in runs:
                     own = f"your {ran.label}" if ran.repeats else "one of your cells"
                     answers = {one.id for one in self.runner.lesson.exercises}
                     label = f"the answer of {ran.label}" if ran.label in answers else own

@@ -39,13 +39,15 @@ NAME_LISTS = ("binds", "needs", "bound", "restored")
 class CellOutcome:
     """How a cell ran: `problem` is None when it ran to its end, else a sentence; `stub`: it is an untouched stub.
 
-    `binds` and `needs` are the names in its text; `bound` are those that it came to bind. `repeats`: a failure may be
-    told, since it is the same in processes that know nothing of hidden checks.
+    `binds` and `needs` are the names in its text; `bound` are those that it came to bind, as its process says, and
+    `sure` as its text or a process says that knows nothing of hidden checks. `repeats`: a failure may be told, since it
+    is the same in such a process.
     """
 
     label: str
     binds: frozenset[str] = frozenset()
     bound: frozenset[str] = frozenset()
+    sure: frozenset[str] = frozenset()
     needs: frozenset[str] = frozenset()
     problem: str | None = None
     short: str = ""
@@ -124,13 +126,21 @@ class WorkerPair:
                     if fault.kind != "crashed":  # a process that ended may have been ended from outside
                         break
 
-    def fresh_copy(self, last: int | None = None) -> WorkerPair:
-        """The same notebook up to here, or to before request `last`, in processes that no check has asked anything."""
+    @contextlib.contextmanager
+    def fresh_copy(self, last: int | None = None) -> Iterator[WorkerPair]:
+        """The same notebook up to here, or to before request `last`, in processes that no check has asked anything.
+
+        This notebook's own stand still meanwhile: one could read off the machine's load what another one tells.
+        """
         programs = ExecutorPrograms(self.programs.zygote, self.programs.compiled)
         clean = WorkerPair(self.setup, self.classes, programs, self.known, self.data)
         clean._history, clean._state = self._history[:last], self._state
         clean.clock, clean._names = self.clock, self._names
-        return clean
+        with self._worker.standing() if self._worker is not None else contextlib.nullcontext():
+            try:
+                yield clean
+            finally:
+                clean.drop()
 
     def run_cell(
         self, source: str, label: str, seconds: float = CELL_S, passed: Sequence[str] = (), setup: bool = False
@@ -171,9 +181,10 @@ class WorkerPair:
             return replace(
                 known, problem=_fault_text(fault), short=_fault_text(fault), fault=fault.kind, repeats=repeats
             )
-        known = replace(known, bound=frozenset(reply["bound"]))
+        bound = frozenset(reply["bound"])
+        known = replace(known, bound=bound, sure=frozenset() if self.confided else bound)
         if reply["status"] == "ok":
-            return known
+            return replace(known, sure=known.binds) if self.confided else known
         if reply["status"] == "unattempted":
             return replace(known, problem="still raises NotImplementedError", short="is not attempted", stub=True)
         if self.confided:
@@ -181,7 +192,7 @@ class WorkerPair:
             if isinstance(second, str) or any(second[key] != reply[key] for key in ("status", "kind", "line")):
                 unclear = "raised an exception, but a different one when it was run again"
                 return replace(known, problem=unclear, short=unclear, repeats=False)
-            reply = second
+            known, reply = replace(known, sure=frozenset(second["bound"])), second
         # In a note, no class of a learner's: its name may be a text of any kind.
         kind = reply["kind"] if reply["kind"] in exception_names() else "an exception class of its own"
         place, quoted = _place_and_text(reply)
@@ -197,23 +208,28 @@ class WorkerPair:
         """The reply to `request`, or the kind of fault, of processes that no check has asked anything: this notebook's
         own may tell by how a cell fails what a hidden check asked. `ended` is how it ended here."""
         for attempt in range(ATTEMPTS):
-            clean = self.fresh_copy(last)
             try:
-                return clean._tell(request, seconds)
+                with self.fresh_copy(last) as clean:
+                    return clean._tell(request, seconds)
             except Fault as fault:
                 if fault.kind != "crashed" or ended == "crashed" or attempt == ATTEMPTS - 1:
                     return fault.kind
-            finally:
-                clean.drop()
         raise AssertionError
 
     def prepare(self, answers: tuple[str, ...]) -> list[str]:
-        """Put setup names, configuration and mesh back before an exercise's checks; returns the names put back."""
+        """Put setup names, configuration and mesh back before an exercise's checks; returns the names put back.
+
+        A process that a hidden check has asked something may choose which, so another one says it.
+        """
+        request = {"do": "prepare", "answers": list(answers)}
         for _ in range(ATTEMPTS):
             try:
-                return list(self._remembered({"do": "prepare", "answers": list(answers)}, CELL_S)["restored"])
+                restored = self._remembered(request, CELL_S)["restored"]
             except Fault:
                 self.drop()
+                continue
+            said = self._alone(request, CELL_S, "", last=-1) if restored and self.confided else {"restored": restored}
+            return [] if isinstance(said, str) else list(said["restored"])
         return []
 
     def _remembered(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:

@@ -27,9 +27,11 @@ from typing import Any, overload
 from urllib.parse import urlencode
 
 import jax
+import numpy as np
 from jax.ad_checkpoint import print_saved_residuals
+from jax.sharding import Mesh
 
-from grader.program.hlo import Collective, collectives
+from grader.program.hlo import Collective, Groups, collectives, collectives_and_groups
 
 WIDTH = 110  # columns: what a notebook's output shows without a scroll bar
 _SHARDING = re.compile(r"NamedSharding\(mesh=.*?, spec=(P\w*\(.*?\))(?:, memory_kind=\w+)?\)")
@@ -146,18 +148,33 @@ def flops(function: Callable[..., Any], *args: Any) -> float:
     return float((lower(*args).compile().cost_analysis() or {}).get("flops", 0.0))
 
 
-def print_collectives(compiled: Any) -> None:
+def print_collectives(compiled: Any, mesh: Mesh | None = None) -> None:
     """Prints a line for each collective operation of a compiled program: its kind, the number of elements of its result
     on one device, and whether it is inside a loop.
 
     Args:
         compiled: what `jax.jit(function).lower(*args).compile()` returns.
+        mesh: of the arrays. If it is given, each line also names the mesh axes along which devices communicate.
     """
-    found = collectives(compiled.as_text(), devices=1)  # the number of devices is for group sizes, not printed here
-    for one in found:
-        print(f"{one.kind:18s} {one.elements:>11,} elements{'  inside a loop' if one.in_loop else ''}")
+    # without a mesh, the number of devices is not known, and neither group sizes nor groups are printed
+    found = collectives_and_groups(compiled.as_text(), mesh.size if mesh else 1)
+    for one, groups in found:
+        along = f"  along {' and '.join(axes_of_groups(groups, mesh)) or '?'}" if mesh else ""
+        print(f"{one.kind:18s} {one.elements:>11,} elements{along}{'  inside a loop' if one.in_loop else ''}")
     if not found:
         print("No collectives.")
+
+
+def axes_of_groups(groups: Groups, mesh: Mesh) -> tuple[str, ...]:
+    """Returns the names of the mesh axes along which the devices of a group differ.
+
+    Args:
+        groups: of a collective, as `grader.program.hlo.collectives_and_groups` returns them.
+        mesh: the mesh of the program.
+    """
+    places = [np.unravel_index(list(group), mesh.devices.shape) for group in groups]
+    differ = [any(np.ptp(place[i]) for place in places) for i in range(mesh.devices.ndim)]
+    return tuple(name for name, found in zip(mesh.axis_names, differ, strict=True) if found)
 
 
 def list_collectives(function: Callable[..., Any], *args: Any) -> tuple[Collective, ...]:

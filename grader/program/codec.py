@@ -29,6 +29,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from grader.core.faults import Fault
 from grader.program.payload import (
+    DIVERGED,
     DONATED,
     LIMITS,
     READERS,
@@ -52,6 +53,7 @@ DTYPES = frozenset(
 KEY_IMPLS = {name: name for name in ("threefry2x32", "rbg", "unsafe_rbg")}
 KEY_IMPLS |= {"fry": "threefry2x32", "urbg": "unsafe_rbg"}
 Classes = Mapping[str, type]
+COPIES_DIFFER = 0.01  # by more than this share of an array's largest value: devices may round a sum differently
 
 
 @dataclass(frozen=True)
@@ -208,6 +210,8 @@ class _Encoder:
     def array(self, kind: str, value: Any) -> Any:
         weak = bool(kind == "jax" and value.weak_type)
         sharding = place(value) if kind == "jax" else None
+        if kind == "jax" and not _copies_agree(value):
+            raise Unsendable(DIVERGED)
         plain = np.asarray(value)
         name = _dtype_name(plain.dtype)  # without the byte order, so that has to be this machine's
         plain = plain.astype(plain.dtype.newbyteorder("="), copy=False)
@@ -218,6 +222,23 @@ class _Encoder:
             raise Unsendable(f"value of more than {self.limits.arrays:,} arrays")
         self.buffers.append(np.ascontiguousarray(plain).tobytes())
         return ["array", kind, name, list(plain.shape), weak, sharding, len(self.buffers) - 1]
+
+
+def _copies_agree(array: jax.Array) -> bool:
+    """Whether devices that should store the same part of an array do so, up to rounding: NumPy reads one of them."""
+    firsts: dict[str, np.ndarray] = {}
+    for shard in array.addressable_shards if array.sharding.num_devices > 1 else ():
+        part = np.asarray(shard.data)
+        first = firsts.setdefault(str(shard.index), part)
+        if first is part or np.array_equal(first, part):
+            continue
+        if not jnp.issubdtype(part.dtype, jnp.inexact):
+            return False
+        one, other = (each.astype(np.complex128) for each in (first, part))
+        largest = np.max(np.abs(one), initial=0.0, where=np.isfinite(one))
+        if not np.allclose(other, one, rtol=COPIES_DIFFER, atol=COPIES_DIFFER * largest, equal_nan=True):
+            return False
+    return True
 
 
 def _dtype_name(dtype: Any) -> str:

@@ -6,6 +6,8 @@ import math
 import re
 from dataclasses import dataclass
 
+import numpy as np
+
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
 BITS = {"pred": 8, "bf16": 16, "tf32": 32}
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+)[^\n]*\{\n(.*?)^\}", re.M | re.S)
@@ -45,8 +47,20 @@ class Collective:
     times: int | None = 1
 
 
+Groups = tuple[tuple[int, ...], ...]
+
+
 def collectives(text: str, devices: int) -> tuple[Collective, ...]:
     """Returns the collectives in optimized HLO `text` of a program over `devices` devices, in order of appearance."""
+    return tuple(one for one, _ in collectives_and_groups(text, devices))
+
+
+def collectives_and_groups(text: str, devices: int) -> tuple[tuple[Collective, Groups], ...]:
+    """Returns what `collectives` does, each with the groups of devices that take part together.
+
+    A device is its position in the mesh, counted row by row. The groups of a permute are its pairs of a sender and a
+    receiver. They are empty where the text states them in a form that is not read.
+    """
     # What stands in quotes is left out: the name of a scope may be anything, such as an instruction. On a TPU one
     # collective may stand in each of the operations that it runs beside, and a reduce-scatter is written as an
     # all-reduce of which each device slices its part.
@@ -77,7 +91,8 @@ def collectives(text: str, devices: int) -> tuple[Collective, ...]:
                 types = types[len(types) // 2 :]  # an asynchronous start returns operands, then results
             elements, size = sum(_count(dims) for _, dims in types), sum(map(_bytes, types))
             group, often = _group_size(line, kind, devices), times.get(name) if name in looped else 1
-            found.append(Collective(kind, elements, size, group, name in looped, often))
+            one = Collective(kind, elements, size, group, name in looped, often)
+            found.append((one, _groups(line, kind, devices)))
     return tuple(found)
 
 
@@ -159,6 +174,29 @@ def _group_size(line: str, kind: str, devices: int) -> int | None:
         return int(iota[1])
     listed = re.search(r"replica_groups=\{\{([\d,]+)\}", line)
     return len(listed[1].split(",")) if listed else devices
+
+
+def _iota(devices: int, sizes: str | None, order: str | None) -> np.ndarray:
+    """The numbers of the devices in an array of these sizes, whose axes are then reordered."""
+    ids = np.arange(devices).reshape([int(size) for size in sizes.split(",")] if sizes else -1)
+    return ids.transpose([int(axis) for axis in order.split(",")]) if order else ids
+
+
+def _groups(line: str, kind: str, devices: int) -> Groups:
+    listed = "source_target_pairs" if kind == "collective-permute" else "replica_groups"
+    if pairs := re.search(rf"{listed}=\{{(\{{[\d,{{}}]+\}})\}}", line):
+        return tuple(tuple(map(int, part.split(","))) for part in re.findall(r"[\d,]*\d", pairs[1].replace("},", "} ")))
+    if of_mesh := re.search(
+        r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(\[([\d,]+)\]T\(([\d,]+)\)\))? \{([^}]*)\}", line
+    ):
+        sizes = dict(re.findall(r"'(\w+)'=(\d+)", of_mesh[1]))
+        inside = [list(sizes).index(name) for name in re.findall(r"'(\w+)'", of_mesh[4])]
+        ids = _iota(devices, of_mesh[2], of_mesh[3]).reshape([int(size) for size in sizes.values()])
+        ids = np.moveaxis(ids, inside, range(-len(inside), 0))
+        return tuple(map(tuple, ids.reshape(-1, math.prod(ids.shape[-len(inside) :])).tolist()))
+    if iota := re.search(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", line):
+        return tuple(map(tuple, _iota(devices, iota[3], iota[4]).reshape(int(iota[1]), int(iota[2])).tolist()))
+    return (tuple(range(devices)),) if "replica_groups={}" in line else ()
 
 
 def loops(module: str) -> int:

@@ -35,7 +35,8 @@ class Facts:
         intermediates: elements of the largest array in its StableHLO.
         collectives: those in its optimized HLO, so of what is executed.
         argument_bytes, output_bytes, temp_bytes, alias_bytes: memory per device.
-        flops: floating-point operations per device and call; None where XLA does not state them.
+        flops: floating-point operations per device and call, with one iteration of each loop; None where XLA does not
+            state them.
     """
 
     devices: int

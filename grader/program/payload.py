@@ -29,6 +29,7 @@ LIMITS = PayloadLimits()
 
 
 DONATED = "donated array"
+DIVERGED = "replicated array with different copies"
 
 
 class Unsendable(Exception):

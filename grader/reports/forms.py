@@ -27,6 +27,7 @@ JUNIT_TAGS = {"passed": None, "error": "error", "skipped": "skipped"}  # every o
 GITHUB_MARKS = {"passed": "✅", "skipped": "➖", "not attempted": "⚪", "error": "⚠️"}
 # Signs as wide as Chinese letters, small ones and the minus sign count as the plain ones in some spreadsheets.
 _FORMULA = re.compile(r"(^|[;,|\t])(?=[\s'\"]*[=+\-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u2212])")
+_AROUND = re.compile(r"^ +| +$")
 # What becomes a link without any markup, also where its signs are escaped: addresses, mentions, numbers of issues.
 _AUTOLINK = re.compile(r"(?<=\bwww)(?=\.)|(?<=:)(?=//)|(?<=[@#])(?=\w)|(?<=\bgh)(?=-\d)", re.IGNORECASE)
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~@$:])")
@@ -45,7 +46,7 @@ def nbgrader(results: Sequence[Result]) -> str:
     rows = []
     for result in results:
         scores = ("", "", "") if result.grader_failed else (result.score, 0.0, result.score)
-        rows.append((result.lesson, "", "", result.learner, "", "", "", *scores, result.max_score))
+        rows.append((result.lesson, "", "", _login(result.learner), "", "", "", *scores, result.max_score))
     return _csv([NBGRADER, *rows])
 
 
@@ -58,7 +59,10 @@ def canvas(results: Sequence[Result]) -> str:
     scores = {(result.learner, result.lesson): result.score for result in graded(results)}
     learners = dict.fromkeys(result.learner for result in results)
     possible = ("    Points Possible", "", "", "", "", *lessons.values())
-    rows = [(name, "", "", name, "", *(scores.get((name, lesson), "") for lesson in lessons)) for name in learners]
+    rows = [
+        (_login(name), "", "", _login(name), "", *(scores.get((name, lesson), "") for lesson in lessons))
+        for name in learners
+    ]
     return _csv([(*CANVAS, *lessons), possible, *rows])
 
 
@@ -73,6 +77,11 @@ def _cell(value: object) -> str:
     if isinstance(value, int | float):
         return number(value)
     return inert(_FORMULA.sub(r"\1'", legible(str(value)).replace("\n", " ")))
+
+
+def _login(learner: str) -> str:
+    """Shows white space that an import leaves out: without it, a name would be another learner's."""
+    return _AROUND.sub(lambda found: "\\x20" * len(found[0]), learner.replace("\n", "\\n"))
 
 
 def junit(results: Sequence[Result]) -> str:

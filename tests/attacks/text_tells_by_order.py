@@ -1,7 +1,6 @@
 """Has its own process list setup names as restored, whose order spells out what a hidden check asked, two bits a name."""
 # tally: failed, failed
 # each: failed, failed, failed
-# note: Restored before the checks of guard-each: P, SCALE, jax, np (set by the setup).
 # %% answer="tally"
 import gc
 

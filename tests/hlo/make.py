@@ -46,7 +46,8 @@ from grader.program.environment import simulate
 from grader.program.load import Loaded
 
 PLATFORM = sys.argv[1]
-LESSONS = sys.argv[2:] or ["12_state", "16_sharding", "17_explicit_sharding", "18_data_parallel", "19_shard_map"]
+ON_DEVICES = ["16_sharding", "17_explicit_sharding", "18_data_parallel", "19_shard_map", "20_tensor_parallel"]
+LESSONS = sys.argv[2:] or ["12_state", *ON_DEVICES]
 # What XLA asks of a GPU that it compiles for, as NVIDIA states it for the H100 SXM.
 H100 = """
 gpu_device_info {

@@ -1,0 +1,839 @@
+# %% [markdown]
+# # 21 · Pipelines and experts: models that no device can store
+#
+# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run layers as a pipeline, send tokens to experts on other devices, and choose a mesh.
+#
+# **Prerequisites.** `scan` (lesson 08), FSDP (18), `shard_map`, its collectives and `pcast` (19). Try to answer these questions from memory.
+#
+# 1. From 19: What is the transpose (backward pass) of `ppermute`?
+#
+# <details><summary>Answer</summary>
+#
+# A `ppermute` in the opposite direction.
+# </details>
+#
+# 2. From 19: A value does not vary along a mesh axis, and you take its gradient inside `shard_map`. What does JAX insert, and how do you avoid it?
+#
+# <details><summary>Answer</summary>
+#
+# An all-reduce of the gradient along this axis. If you cast the value with `jax.lax.pcast(..., to="varying")` first, each device gets its own gradient.
+# </details>
+#
+# 3. From 18: How many bytes per parameter does training with Adam store in float32, and on how many devices with FSDP?
+#
+# <details><summary>Answer</summary>
+#
+# 16 bytes: the parameter, its gradient and two moments. FSDP partitions them over all devices, so each of N devices stores 16 / N bytes per parameter.
+# </details>
+
+# %%
+from grader.checks import devices
+
+devices.start(8)  # before JAX is first used: eight simulated devices, for machines with fewer real ones
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import P
+from jax.sharding import NamedSharding
+
+from grader.learning import plots
+from grader.learning.inspection import list_collectives, print_error
+
+eight = list(devices.mesh((8,), ("all",)).devices)
+rng = np.random.default_rng(21)
+
+# %% [markdown]
+# ## One device, one part of the layers
+# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** Each part is a *stage*. In **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**, the stages work on different [micro-batches](../docs/glossary.md#micro-batch) of the batch at the same time.
+#
+# ![A pipeline of four stages with six micro-batches. Each row is a device, each column a step of time. Micro-batch 0 moves along the diagonal from stage 0 to stage 3, and the next micro-batches follow one step behind. In the first three and the last three steps, some devices are idle. Below, the gradients move back from stage 3 to stage 0.](../images/pipeline_ticks.svg)
+#
+# ## A schedule
+# A *schedule* states in which order each stage performs its forward (F) and backward (B) passes. [GPipe](https://arxiv.org/abs/1811.06965) performs all forward passes first. *1F1B* (one forward, one backward) starts each backward pass as early as possible.
+
+
+# %%
+def gpipe_order(stage, stages, count):
+    return [("F", m) for m in range(count)] + [("B", m) for m in reversed(range(count))]
+
+
+def one_f_one_b_order(stage, stages, count):
+    ahead = min(stages - stage, count)  # forward passes before the first backward pass
+    order = [("F", m) for m in range(ahead)]
+    for m in range(count):
+        order += [("B", m)] + [("F", ahead + m)] * (ahead + m < count)
+    return order
+
+
+# %%
+def end_times(orders, forward=1, backward=2):
+    """The end of each (stage, pass, micro-batch), if each stage works as early as its order and its inputs allow."""
+    ends, clocks, left = {}, [0] * len(orders), [list(order) for order in orders]
+    while any(left):
+        for stage, order in enumerate(left):
+            kind, m = order[0] if order else ("", 0)
+            before = (stage - 1, "F", m) if kind == "F" else (stage + 1, "B", m)
+            at_an_end = before[0] in (-1, len(orders))
+            if order and (at_an_end or before in ends):
+                start = max(clocks[stage], ends.get(before, 0))
+                ends[stage, kind, m] = clocks[stage] = start + (forward if kind == "F" else backward)
+                order.pop(0)
+    return ends
+
+
+# %% [markdown] predict="pipeline-schedules"
+# A backward pass takes twice as long as a forward pass. There are four stages and eight micro-batches. Which schedule finishes first?
+#
+# - [ ] 1F1B, because the backward passes start earlier | The stages wait elsewhere instead.
+# - [x] both at the same time | Right. 1F1B saves memory, not time.
+# - [ ] GPipe, because it never changes between the passes | In this model, a change costs nothing.
+
+
+# %%
+def draw(axes, orders, name):
+    ends = end_times(orders)
+    for (stage, kind, m), end in ends.items():
+        (fill, hatch), width = plots.FILLS[kind == "B"], 1 + (kind == "B")
+        axes.barh(stage, width, 0.9, left=end - width, color=fill, hatch=hatch, edgecolor=plots.INK, linewidth=0.6)
+        axes.text(end - width / 2, stage, str(m), ha="center", va="center", fontsize=7)
+    axes.set(title=name, yticks=range(len(orders)), ylabel="stage", xlim=(0, max(ends.values())))
+    axes.invert_yaxis()
+    idle = 1 - sum(1 + (kind == "B") for _, kind, _ in ends) / (len(orders) * max(ends.values()))
+    return f"{name} ends at {max(ends.values())}, {idle:.1%} idle"
+
+
+_, rows = plots.subplots(2, height=3.8, sharex=True)
+told = []
+for axes, order, name in zip(rows, (gpipe_order, one_f_one_b_order), ("GPipe", "1F1B"), strict=True):
+    told.append(draw(axes, [order(stage, 4, 8) for stage in range(4)], name))
+rows[1].set(xlabel="time (plain: forward pass, hatched: backward pass, white: idle)")
+print(*told, sep="\n")
+plots.show(f"Timelines of four stages and eight micro-batches. {'. '.join(told)}.")
+
+# %% [markdown]
+# The idle time is called the **[bubble](../docs/glossary.md#bubble)**. With S equal stages and M micro-batches, each stage works for M units of time and waits for S - 1, so the idle fraction is (S - 1) / (M + S - 1). Does the simulation agree?
+
+# %%
+counts, worst = (1, 2, 4, 8, 16, 32, 64), 0
+_, axes = plots.subplots(height=2.5)
+for stages, marker in ((2, "o"), (4, "s"), (8, "^")):
+    idle = []
+    for count in counts:
+        ends = end_times([one_f_one_b_order(s, stages, count) for s in range(stages)])
+        idle.append(1 - 3 * count / max(ends.values()))
+    formula = [(stages - 1) / (count + stages - 1) for count in counts]
+    worst = max(worst, np.abs(np.subtract(idle, formula)).max())
+    axes.plot(counts, formula, label=f"{stages} stages")
+    axes.plot(counts, idle, marker, color=plots.INK, markersize=4)
+axes.set(xscale="log", xlabel="micro-batches M", ylabel="idle fraction", xticks=counts, xticklabels=counts)
+axes.legend()
+plots.show(
+    f"Idle fraction against micro-batches: formula (lines) and simulation (points) differ by at most {worst:.1g}. "
+    f"Eight stages with {counts[-1]} micro-batches are idle for {idle[-1]:.0%} of the time."
+)
+
+# %% [markdown]
+# So use many more micro-batches than stages.
+#
+# ## A pipeline in shard_map
+# Our network has eight residual blocks. On a mesh of four stages by two data-parallel devices, each stage stores two blocks.
+
+# %%
+mesh = jax.make_mesh((4, 2), ("stage", "data"), devices=eight)
+jax.set_mesh(mesh)
+width = 16
+draw_weights = lambda *shape: (rng.normal(size=shape) / 8).astype(np.float32)
+weights = {"w1": draw_weights(8, width, 32), "b1": draw_weights(8, 32), "w2": draw_weights(8, 32, width)}
+params = jax.tree.map(lambda leaf: jax.device_put(leaf, P("stage")), weights)
+plots.show_shardings({"b1, a row for each block": params["b1"]}, "Each stage stores two of the eight blocks.")
+
+
+def block(x, p):
+    return x + jnp.tanh(x @ p["w1"] + p["b1"]) @ p["w2"], None
+
+
+def all_blocks(weights, x):  # one device, or one stage
+    return jax.lax.scan(block, x, weights)[0]
+
+
+# %% [markdown]
+# In iteration t, stage s works on micro-batch t - s. It applies its blocks to what it received, and a permute sends the result to the next stage. Stage 0 reads a new micro-batch instead. After M + S - 1 iterations, the last micro-batch has left the last stage.
+
+
+# %%
+def pipeline_loss(params, xs, ys, cast=("data",), apply=all_blocks):
+    """Code of one device. xs, ys (M, B, width): micro-batches. Returns the mean squared error of the whole batch."""
+    last, me, count = jax.lax.axis_size("stage") - 1, jax.lax.axis_index("stage"), len(xs)
+    params = jax.lax.pcast(params, cast, to="varying")
+    xs, ys = jax.lax.pcast((xs, ys), "stage", to="varying")
+
+    def iteration(carry, t):
+        arrived, total = carry
+        result = apply(params, jnp.where(me == 0, xs[jnp.minimum(t, count - 1)], arrived))
+        error = jnp.mean((result - ys[t - last]) ** 2)
+        total += jnp.where((me == last) & (t >= last), error, 0)  # the other results belong to the bubble
+        return (jax.lax.ppermute(result, "stage", [(i, i + 1) for i in range(last)]), total), None
+
+    start = jnp.zeros_like(xs[0]), jax.lax.pcast(jnp.float32(0), ("stage", "data"), to="varying")
+    (_, total), _ = jax.lax.scan(iteration, start, jnp.arange(count + last))
+    return jax.lax.pmean(jax.lax.psum(total, "stage"), "data") / count
+
+
+# %% [markdown]
+# Only the last stage has results of the whole network, so only its errors count, and the `psum` sends one number.
+
+# %%
+teacher = {k: draw_weights(*v.shape[1:]) * 3 for k, v in weights.items()}
+xs = rng.normal(size=(12, 16, width)).astype(np.float32)  # 12 micro-batches
+ys = np.asarray(block(jnp.asarray(xs), teacher)[0])
+batches = [jax.device_put(array, P(None, "data")) for array in (xs, ys)]
+specs = {"in_specs": (P("stage"), P(None, "data"), P(None, "data")), "out_specs": P()}
+pipelined = jax.jit(jax.shard_map(pipeline_loss, **specs))
+
+
+# %%
+@jax.jit
+def one_device_loss(weights, xs, ys):
+    return jnp.mean((all_blocks(weights, xs) - ys) ** 2)
+
+
+on_one = [jax.device_put(tree, eight[0]) for tree in (weights, xs, ys)]
+with jax.set_mesh(None):
+    print("one device:", one_device_loss(*on_one))
+print("pipeline:  ", pipelined(params, *batches))
+for one in list_collectives(pipelined, params, *batches):
+    print(f"{one.kind} of {one.elements} elements, {one.times} times")
+
+# %% [markdown]
+# The losses agree. The permute sends one micro-batch in each of 12 + 4 - 1 = 15 iterations.
+#
+# ## Train it
+# The gradient of a permute is a permute, so **`jax.grad` builds the backward pipeline**. Which collectives does it contain?
+
+# %% [markdown] predict="pipeline-gradient"
+# Above, `pcast` casts the parameters to varying along `data` before the loop. What happens without this cast?
+#
+# - [ ] the gradient is too large by a factor of two | The loss contains a `pmean`, so the gradient is correct.
+# - [x] the gradients are all-reduced in every iteration | Right. The parameters do not vary along `data`, so each use of them in the loop has its own all-reduce in the backward pass.
+# - [ ] nothing, because the all-reduce is inserted after the loop | JAX inserts it where the cast is, and without your cast this is inside the loop.
+
+# %%
+for cast in ((), ("data",)):
+    loss = jax.shard_map(functools.partial(pipeline_loss, cast=cast), **specs)
+    print("cast before the loop:", bool(cast))
+    for one in list_collectives(jax.grad(loss), params, *batches):
+        print(f"    {one.kind:18s} {one.elements:5d} elements x {one.times}, in a loop: {one.in_loop}")
+
+# %% [markdown]
+# With the cast, each gradient is all-reduced once, after the loop. Now we train.
+
+# %%
+optimizer = optax.adam(2e-3)
+
+
+def train(loss, params, batch, steps=50):
+    @jax.jit
+    def step(params, state):
+        value, gradient = jax.value_and_grad(loss)(params, *batch)
+        updates, state = optimizer.update(gradient, state)
+        return optax.apply_updates(params, updates), state, value
+
+    state, values = jax.jit(optimizer.init)(params), []
+    for _ in range(steps):
+        params, state, value = step(params, state)
+        values.append(float(value))
+    return params, np.array(values)
+
+
+# %%
+trained, losses = train(pipelined, params, batches)
+with jax.set_mesh(None):
+    _, wanted = train(one_device_loss, on_one[0], on_one[1:])
+_, axes = plots.subplots(height=2.3)
+axes.plot(wanted, label="one device", linewidth=4, alpha=0.4)
+axes.plot(losses, label="pipeline")
+axes.set(xlabel="step", ylabel="loss", yscale="log")
+axes.legend()
+difference = np.abs(losses / wanted - 1).max()
+plots.show(
+    f"Both losses fall from {losses[0]:.3f} to {losses[-1]:.4f} in {len(losses)} steps. "
+    f"Their largest relative difference is {difference:.1g}, so the two lines coincide."
+)
+print("type of the trained weights:", jax.typeof(trained["w1"]))
+
+# %% [markdown]
+# ## Experts
+# A pipeline divides the layers. A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** has many MLPs in one layer, the *experts*. A *router* chooses one or a few of them for each token. So the number of parameters grows with the number of experts, but the work for a token does not. With *top-1 routing*, a token goes to the expert with the largest logit, and the result is multiplied by the probability of this expert, the *gate*.
+
+# %%
+row = jax.make_mesh((8,), ("expert",), devices=eight)
+jax.set_mesh(row)
+EXPERTS, TOKENS = 8, 512  # one expert and 64 tokens on each device
+experts = {"w1": draw_weights(EXPERTS, width, 32), "w2": draw_weights(EXPERTS, 32, width)}
+router = draw_weights(width, EXPERTS) * 4
+tokens = rng.normal(size=(TOKENS, width)).astype(np.float32) + 0.3  # a mean, so that experts are not equally popular
+
+
+# %%
+def expert(p, x):
+    return jnp.tanh(x @ p["w1"]) @ p["w2"]
+
+
+def dense_reference(experts, router, x):
+    """Every expert computes every token, and all results but one are discarded."""
+    logits = x @ router
+    chosen = jax.nn.one_hot(logits.argmax(-1), EXPERTS) * jax.nn.softmax(logits)
+    return jnp.einsum("te,etd->td", chosen, jax.vmap(expert, in_axes=(0, None))(experts, x))
+
+
+with jax.set_mesh(None):
+    reference = jax.jit(dense_reference)(experts, router, tokens)
+    popular = np.bincount((tokens @ router).argmax(1), minlength=EXPERTS)
+print("tokens for each expert:", popular, "  mean:", TOKENS // EXPERTS)
+
+# %% [markdown]
+# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, each device stores some of the experts. Tokens are sent to their experts and back, with two [all-to-alls](../docs/glossary.md#all-to-all). But the sizes of arrays in a compiled program are fixed, and the choice of the router is known only at run time. So each device reserves the same number of places for each expert, the **[capacity](../docs/glossary.md#expert-capacity)**. If more of its tokens choose an expert, the rest is *dropped*, and the layer returns 0 for them. In a residual block, a dropped token keeps its value.
+
+
+# %%
+def experts_layer(experts, router, x, capacity):
+    """Code of one device, with one expert. x (tokens of this device, width)"""
+    logits = x @ router
+    choice = jax.nn.one_hot(logits.argmax(-1), EXPERTS)
+    place = jnp.sum(jnp.cumsum(choice, axis=0) * choice, axis=-1) - 1  # 0 for the first token of each expert
+    route = choice[:, :, None] * jax.nn.one_hot(place, capacity)[:, None]  # (tokens, experts, capacity)
+    sent = jnp.einsum("tec,td->ecd", route, x)  # one_hot returns zeros for places beyond the capacity
+    arrived = jax.lax.all_to_all(sent, "expert", 0, 0, tiled=True)  # (devices, capacity, width)
+    results = expert(jax.tree.map(lambda leaf: leaf[0], experts), arrived)
+    back = jax.lax.all_to_all(results, "expert", 0, 0, tiled=True)
+    gated = route * jax.nn.softmax(logits)[:, :, None]
+    return jnp.einsum("tec,ecd->td", gated, back), TOKENS - jax.lax.psum(route.sum(), "expert")
+
+
+# %%
+def parallel_layer(capacity):
+    layer = functools.partial(experts_layer, capacity=capacity)
+    return jax.jit(jax.shard_map(layer, in_specs=(P("expert"), P(), P("expert")), out_specs=(P("expert"), P())))
+
+
+shard = lambda tree: jax.tree.map(lambda leaf: jax.device_put(leaf, P("expert")), tree)
+placed = shard(experts), router, shard(tokens)
+out, dropped = parallel_layer(64)(*placed)
+print(f"dropped: {dropped:.0f}, largest difference: {np.abs(out - np.asarray(reference)).max():.1g}")
+for one in list_collectives(parallel_layer(64), *placed):
+    print(f"{one.kind} of {one.elements} elements in groups of {one.group_size}")
+
+# %% [markdown] predict="moe-capacity"
+# With 64 places for each expert, nothing is dropped, but 8 places would suffice if all experts were equally popular. The *capacity factor* is the number of places divided by this 8. What do you expect at a factor of 1?
+#
+# - [ ] nothing is dropped | Only if the 64 tokens of every device are evenly distributed.
+# - [x] more than a tenth of the tokens are dropped | Right. Even a random choice of 64 tokens is uneven.
+# - [ ] the program fails for tokens without a place | Their positions are out of bounds, so their rows of the route are zeros.
+
+# %%
+factors, fractions, sizes = (0.5, 1, 1.5, 2, 4), [], []
+for factor in factors:
+    layer = parallel_layer(int(8 * factor))
+    fractions.append(float(layer(*placed)[1]) / TOKENS)
+    sizes.append(sum(one.bytes for one in list_collectives(layer, *placed) if one.kind == "all-to-all") / 1000)
+_, (left, right) = plots.subplots(1, 2, height=2.3)
+left.plot(factors, fractions, marker="o")
+left.set(xlabel="capacity factor", ylabel="dropped tokens", ylim=(0, None))
+right.plot(factors, sizes, marker="s", color=plots.COLOURS[1])
+right.set(xlabel="capacity factor", ylabel="kB in all-to-alls", ylim=(0, None))
+told = ", ".join(f"{f:g}: {d:.0%}" for f, d in zip(factors, fractions, strict=True))
+plots.show(
+    f"Dropped tokens by capacity factor: {told}. The bytes that a device receives in all-to-alls grow in proportion "
+    f"to the factor, from {sizes[0]:.0f} to {sizes[-1]:.0f} kB."
+)
+
+# %% [markdown]
+# ## Balance the experts
+# A [load-balancing loss](../docs/glossary.md#load-balancing-loss) makes the router use all experts: E · Σ f · p, where f is the fraction of tokens of an expert and p its mean probability. It is 1 if both are uniform, and larger if experts with many tokens also have high probabilities. We train only the router on this loss, and count.
+
+# %%
+batch = shard(tokens)
+
+
+def balance(router, x):
+    logits = x @ router
+    f, p = jax.nn.one_hot(logits.argmax(-1), EXPERTS).mean(0), jax.nn.softmax(logits).mean(0)
+    f, p = jax.lax.pmean((f, p), "expert")  # over all tokens, before the product
+    return EXPERTS * jnp.sum(f * p)
+
+
+loss = jax.jit(jax.value_and_grad(jax.shard_map(balance, in_specs=(P(), P("expert")), out_specs=P())))
+balanced, values, shares = jnp.asarray(router), [], []
+for _ in range(200):
+    value, gradient = loss(balanced, batch)
+    values.append(float(value))
+    shares.append(np.bincount((tokens @ np.asarray(balanced)).argmax(1), minlength=EXPERTS) / TOKENS)
+    balanced = balanced - 0.3 * gradient
+before, after = (float(parallel_layer(12)(placed[0], r, batch)[1]) / TOKENS for r in (router, balanced))
+
+# %%
+_, (left, right) = plots.subplots(1, 2, height=2.3)
+left.plot(shares, linestyle="-")
+left.axhline(1 / EXPERTS, color=plots.INK, linewidth=0.8, linestyle=":")
+left.set(xlabel="step", ylabel="fraction of tokens", ylim=(0, None), title="one line for each expert")
+right.bar(("before", "after"), (before, after), color=plots.COLOURS[5])
+right.set(ylabel="dropped tokens", title="with a capacity factor of 1.5")
+plots.show(
+    f"In 200 steps, the largest fraction of tokens of an expert falls from {shares[0].max():.2f} "
+    f"to {shares[-1].max():.2f} "
+    f"(uniform: 0.125), and the loss from {values[0]:.2f} to {values[-1]:.2f}. With a capacity factor of 1.5, "
+    f"{before:.0%} of the tokens are dropped before and {after:.0%} after."
+)
+
+# %% [markdown]
+# In training, you add this loss to the main loss with a small factor. It must use means over the whole batch, because the mean of the losses of single devices is a different number.
+#
+# ## Which mesh for which model?
+# Each kind of parallelism stores and sends something else. For a transformer with P parameters, L layers of width d and B tokens per step on N devices, one device sends, in bytes of bfloat16:
+#
+# | | divides | sends per step |
+# |---|---|---|
+# | data parallelism (DP) | tokens | 2 · 2 (N - 1) / N · P (an all-reduce of gradients) |
+# | FSDP | tokens, state | 2 · 3 (N - 1) / N · P (two all-gathers, one reduce-scatter) |
+# | tensor parallelism (TP) | each layer, state | 2 · 4 L · 2 (N - 1) / N · B d (four all-reduces of activations per layer) |
+# | pipeline (PP) | layers, state | 2 · 2 B d (activations and their gradients) |
+# | experts (EP) | tokens, experts | 2 · 4 L (N - 1) / N · B d / N (four all-to-alls per layer), and as DP for other parameters |
+#
+# The planner uses these formulas.
+
+
+# %%
+V5P = {"memory": 95e9, "flops": 459e12, "bandwidth": 100e9}  # TPU v5p: HBM, bfloat16, one link in one direction
+ITEM = 2  # bytes of what is sent
+
+
+def costs(P, shared, layers, width, B, n):
+    """For each kind: parameters on a device, bytes of activations, elements sent. `shared`: parameters of no expert."""
+    ring, acts = (n - 1) / n, 2 * B * width * layers / n  # 2 bytes for each layer, as with jax.checkpoint
+    to_experts = 4 * layers * ring * B * width / n * (shared < P)
+    return {
+        "DP": (P, acts, 2 * ring * P),
+        "FSDP": (P / n, acts, 3 * ring * P),
+        "TP": (P / n, acts * n, 8 * layers * ring * B * width),
+        "PP": (P / n, acts, 2 * B * width),
+        "EP": (shared + (P - shared) / n, acts, 2 * ring * shared + to_experts),
+    }
+
+
+# %%
+def plan(P, layers, width, batch, sequence, n, machine, micro_batches=32, experts=0.0):
+    """Bytes on one device, and seconds to compute and to send. `experts`: parameters of which a token uses 1 / n."""
+    B, table = batch * sequence, {}
+    for name, (stored, acts, elements) in costs(P, P - experts, layers, width, B, n).items():
+        bubble = (n - 1) / micro_batches if name == "PP" else 0
+        compute = 6 * (P - experts + experts / n) * B / (n * machine["flops"]) * (1 + bubble)
+        table[name] = 16 * stored + acts, compute, ITEM * elements / machine["bandwidth"]
+    return table
+
+
+# %%
+def print_plan(table, machine):
+    for name, (stored, compute, sending) in table.items():
+        fits = "fits" if stored <= machine["memory"] else "too large"
+        print(f"{name:5s}{stored / 1e9:9.1f} GB  {fits:10s} compute {compute:7.3f} s   send {sending:7.3f} s")
+
+
+print("8 billion parameters, 32 layers of width 4096, 32 sequences of 8192 tokens, 32 devices")
+print_plan(plan(8e9, 32, 4096, 32, 8192, 32, V5P), V5P)
+print("\nThe same with 32 experts of 4 billion parameters each, and 1 billion other parameters")
+print_plan(plan(129e9, 32, 4096, 32, 8192, 32, V5P, experts=128e9), V5P)
+
+# %% [markdown]
+# The figures of the TPU v5p are from [Google's documentation](https://docs.cloud.google.com/tpu/docs/v5p): 95 GB, 459 TFLOP/s, and 1,200 GB/s for six links in both directions. Times are lower bounds at full speed. For the first model, DP does not fit, TP sends too much, and 32 stages with 32 micro-batches are idle for half of the time, so FSDP is the best choice. With experts, FSDP sends the parameters of all experts, and EP sends only tokens and the gradients of the others. When does FSDP stop being the best choice for the first model?
+
+# %%
+batches_in_tokens, n = 2.0 ** np.arange(13, 25), 32
+lines = {name: [] for name in ("FSDP", "TP", "PP")}
+for B in batches_in_tokens:
+    table = plan(8e9, 32, 4096, B / 8192, 8192, n, V5P)
+    for name, values in lines.items():
+        values.append(table[name][2])
+compute = [plan(8e9, 32, 4096, B / 8192, 8192, n, V5P)["FSDP"][1] for B in batches_in_tokens]
+_, axes = plots.subplots(height=2.7)
+axes.plot(batches_in_tokens, compute, color=plots.INK, linewidth=3, alpha=0.5, label="computing", linestyle="-")
+for name, values in lines.items():
+    axes.plot(batches_in_tokens, values, label=f"sending, {name}")
+axes.set(xscale="log", yscale="log", xlabel="tokens per step", ylabel="seconds")
+axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+cross = next(int(B) for B, c, f in zip(batches_in_tokens, compute, lines["FSDP"], strict=True) if c > f)
+plots.show(
+    f"Seconds of a step on 32 devices against its tokens. Sending with FSDP takes {lines['FSDP'][0]:.2f} s for any "
+    f"batch, and computing takes longer from {cross:,} tokens on. Sending with TP and PP grows with the batch, "
+    f"as computing does."
+)
+
+# %% [markdown]
+# FSDP sends parameters, so its cost does not depend on the batch, and computing a large batch can hide it. TP sends activations in every layer, so its ratio to computing is fixed. If N grows at a fixed batch, FSDP reaches its limit. Then combine axes:
+#
+# 1. FSDP along `data`, as long as computing takes longer than sending.
+# 2. TP inside a group of devices with the fastest links, if the tokens per device are too few.
+# 3. PP between groups with slow links, because it sends least. Use many more micro-batches than stages.
+# 4. EP along `data` for layers with experts.
+#
+# The core ends here.
+
+# %% [markdown]
+# ## Deeper: schedules and memory
+# A stage stores the residuals of a forward pass until its backward pass. How many micro-batches does it store at most?
+
+
+# %%
+def most_stored(order):
+    """The largest number of micro-batches that wait for their backward pass."""
+    return int(np.cumsum([1 if kind == "F" else -1 for kind, _ in order]).max())
+
+
+for count in (8, 32):
+    for order in (gpipe_order, one_f_one_b_order):
+        stored = [most_stored(order(stage, 4, count)) for stage in range(4)]
+        print(f"{count:2d} micro-batches, {order.__name__:18s} stages 0 to 3 store at most {stored}")
+
+# %% [markdown]
+# With 1F1B, the number does not depend on M, so M can be large. `jax.grad` of a scan performs all forward passes first, as in GPipe. For another order, you call the backward passes yourself. `jax.checkpoint` (lesson 15) reduces the memory in both. The next cell compiles the gradient of the pipeline for 4 to 32 micro-batches of the same size.
+
+
+# %%
+def temporary_kilobytes(count, apply):
+    """Temporary memory of one device for the gradient of a pipeline with `count` micro-batches of 64 examples."""
+    shapes = jax.ShapeDtypeStruct((count, 64, width), jnp.float32, sharding=NamedSharding(mesh, P(None, "data")))
+    with jax.set_mesh(mesh):
+        loss = jax.shard_map(functools.partial(pipeline_loss, apply=apply), **specs)
+        compiled = jax.jit(jax.grad(loss)).lower(params, shapes, shapes).compile()
+    return compiled.memory_analysis().temp_size_in_bytes / 1000
+
+
+_, axes = plots.subplots(height=2.2)
+told = ""
+for name, apply in (("all residuals", all_blocks), ("with jax.checkpoint", jax.checkpoint(all_blocks))):
+    kilobytes = [temporary_kilobytes(count, apply) for count in (4, 16, 32)]
+    axes.plot((4, 16, 32), kilobytes, marker="o", label=name)
+    told += f" {name}: {', '.join(f'{one:.0f}' for one in kilobytes)} kB."
+axes.set(xlabel="micro-batches", ylabel="kB of temporary memory", ylim=(0, None))
+axes.legend()
+plots.show(f"Temporary memory of one device for 4, 16 and 32 micro-batches.{told}")
+
+# %% [markdown]
+# More and shorter stages have a smaller bubble. In an *interleaved* schedule, each device has v short stages, and a micro-batch visits each device v times.
+
+
+# %%
+def interleaved_idle(devices, visits, count):
+    """The idle fraction of the forward passes, if each device has `visits` stages that take 1 / visits each."""
+    clocks, arrived = np.zeros(devices), np.zeros(count)
+    for first in range(0, count, devices):  # as many micro-batches as devices are in the pipeline
+        for _ in range(visits):
+            for m in range(first, first + devices):
+                for device in range(devices):
+                    clocks[device] = arrived[m] = max(clocks[device], arrived[m]) + 1 / visits
+    return 1 - count / clocks.max()
+
+
+for visits in (1, 2, 4):
+    formula = 3 / (visits * 8 + 3)
+    idle = interleaved_idle(4, visits, 8)
+    print(f"{visits} stages on each of 4 devices: idle {idle:.3f}, (S - 1) / (v M + S - 1) = {formula:.3f}")
+
+# %% [markdown]
+# In return, each micro-batch is sent about v times as often.
+#
+# ## Deeper: experts without a capacity
+# On one device, no token has to be dropped. Sort the tokens by expert. Then each expert multiplies a block of consecutive rows, and the blocks have different sizes. This is `jax.lax.ragged_dot(lhs, rhs, group_sizes)`, with `lhs` of shape (tokens, k), `rhs` of shape (experts, k, n) and one size for each expert.
+
+
+# %%
+def ragged_layer(experts, router, x):
+    logits = x @ router
+    choice = logits.argmax(-1)
+    order = jnp.argsort(choice)
+    sizes = jnp.bincount(choice, length=EXPERTS)
+    hidden = jnp.tanh(jax.lax.ragged_dot(x[order], experts["w1"], sizes))
+    results = jax.lax.ragged_dot(hidden, experts["w2"], sizes)
+    return results[jnp.argsort(order)] * jax.nn.softmax(logits).max(-1, keepdims=True)
+
+
+with jax.set_mesh(None):
+    ragged = jax.jit(ragged_layer).lower(experts, router, tokens).compile()
+    difference = np.abs(ragged(experts, router, tokens) - np.asarray(reference)).max()
+    print(f"largest difference: {difference:.1g}")
+    needed = 2 * TOKENS * width * (2 * 32 + EXPERTS)
+    dense = jax.jit(dense_reference).lower(experts, router, tokens).compile().cost_analysis()["flops"]
+    print(f"flops: needed {needed:,}, ragged_dot {ragged.cost_analysis()['flops']:,.0f}, dense {dense:,.0f}")
+
+# %% [markdown]
+# The values are those of the dense reference, without a capacity. But compiled for a CPU, the program performs about as many operations as the dense reference. So read the program of your accelerator before you rely on a gain. Between devices, `jax.lax.ragged_all_to_all` sends blocks of different sizes. XLA does not support it on CPUs.
+
+
+# %%
+def exchange(values):
+    one = jnp.ones(8, jnp.int32)
+    offsets, mine = jnp.arange(8, dtype=jnp.int32), jnp.full(8, jax.lax.axis_index("expert"))
+    return jax.lax.ragged_all_to_all(values, values, offsets, one, mine, one, axis_name="expert")
+
+
+swapped = jax.jit(jax.shard_map(exchange, mesh=row, in_specs=P("expert"), out_specs=P("expert"), check_vma=False))
+print_error(lambda: swapped(shard(np.arange(64, dtype=np.float32))))
+
+# %% [markdown]
+# ## Deeper: several experts for each token
+# In *top-k routing*, each token goes to the k experts with the largest logits, and their gates add up to 1. The first choices of all tokens of a device get their places before the second choices do.
+
+
+# %%
+def top_k_layer(experts, router, x, capacity, k=2):
+    logits, best = jax.lax.top_k(x @ router, k)  # (tokens, k)
+    gates = jax.nn.softmax(logits)
+    choice = jax.nn.one_hot(best.T, EXPERTS)  # (k, tokens, experts), first choices first
+    flat = choice.reshape(-1, EXPERTS)
+    place = (jnp.sum(jnp.cumsum(flat, axis=0) * flat, axis=-1) - 1).reshape(k, -1)
+    route = choice[..., None] * jax.nn.one_hot(place, capacity)[:, :, None]  # (k, tokens, experts, capacity)
+    sent = jnp.einsum("ktec,td->ecd", route, x)
+    arrived = jax.lax.all_to_all(sent, "expert", 0, 0, tiled=True)
+    results = expert(jax.tree.map(lambda leaf: leaf[0], experts), arrived)
+    back = jax.lax.all_to_all(results, "expert", 0, 0, tiled=True)
+    kept = jax.lax.psum(route.sum((1, 2, 3)), "expert")
+    return jnp.einsum("ktec,tk,ecd->td", route, gates, back), kept
+
+
+def dense_top_2(experts, router, x):
+    logits, best = jax.lax.top_k(x @ router, 2)
+    chosen = jnp.einsum("tke,tk->te", jax.nn.one_hot(best, EXPERTS), jax.nn.softmax(logits))
+    return jnp.einsum("te,etd->td", chosen, jax.vmap(expert, in_axes=(0, None))(experts, x))
+
+
+# %%
+with jax.set_mesh(None):
+    reference_2 = np.asarray(jax.jit(dense_top_2)(experts, router, tokens))
+for capacity in (64, 16):  # 64 tokens with two choices each, and 8 experts: 16 on average
+    layer = functools.partial(top_k_layer, capacity=capacity)
+    specs_2 = {"in_specs": (P("expert"), P(), P("expert")), "out_specs": (P("expert"), P())}
+    got, kept = jax.jit(jax.shard_map(layer, mesh=row, **specs_2))(*placed)
+    print(f"capacity {capacity}: {TOKENS - kept} first and second choices dropped, ", end="")
+    print(f"largest difference {np.abs(got - reference_2).max():.1g}")
+
+# %% [markdown]
+# The second choices are dropped more often, because they come last.
+#
+# ## Deeper: check the planner against programs
+# The table of the core is arithmetic. Now we compile the gradient of a small network in five ways on eight devices, and compare bytes. A block of this network is one MLP without attention, so TP needs two all-reduces per block instead of four.
+
+# %%
+line = jax.make_mesh((8,), ("d",), devices=eight)
+DEPTH, ROWS = 8, 64
+stack = rng.normal(size=(DEPTH, 2, 32, 32)).astype(np.float32) / 8
+examples = rng.normal(size=(ROWS, 32)).astype(np.float32)
+
+
+def varying(tree):
+    return jax.lax.pcast(tree, "d", to="varying")
+
+
+def mlp(x, w):
+    return x + jnp.tanh(x @ w[0]) @ w[1]
+
+
+def over_layers(function, x, w):
+    return jax.lax.scan(lambda x, w: (function(x, w), None), x, w)[0]
+
+
+def mean_square(y):
+    return jax.lax.pmean(jnp.mean(y**2), "d")
+
+
+# %%
+def dp(w, x):
+    return mean_square(over_layers(mlp, x, varying(w)))
+
+
+def fsdp(w, x):  # with remat, so that the backward pass gathers the weights again
+    gathered = jax.checkpoint(lambda x, w: mlp(x, jax.lax.all_gather(w, "d", axis=1, tiled=True)))
+    return mean_square(over_layers(gathered, x, w))
+
+
+def tp(w1, w2, x):
+    part = lambda x, w: x + jax.lax.psum(jnp.tanh(x @ w[0]) @ w[1], "d")
+    return jnp.mean(over_layers(part, x, (w1, w2)) ** 2)
+
+
+def ep(w, x):  # one layer of eight experts; each device sends one example to each of them
+    arrived = jax.lax.all_to_all(x, "d", 0, 0, tiled=True)
+    return mean_square(jax.lax.all_to_all(mlp(arrived, w[0]), "d", 0, 0, tiled=True))
+
+
+# %%
+def pp(w, x, count=16):
+    me, last, micro = jax.lax.axis_index("d"), 7, varying(x).reshape(count, -1, 32)
+
+    def iteration(arrived, t):
+        y = mlp(jnp.where(me == 0, micro[jnp.minimum(t, count - 1)], arrived), w[0])
+        return jax.lax.ppermute(y, "d", [(i, i + 1) for i in range(last)]), y
+
+    ys = jax.lax.scan(iteration, micro[0] * 0, jnp.arange(count + last))[1][last:]
+    return jax.lax.psum(jnp.where(me == last, jnp.mean(ys**2), 0), "d")
+
+
+full, part, ring = stack.size, stack.size / 8, 7 / 8
+w_in, columns = (stack[:, 0], stack[:, 1]), P(None, None, "d")
+CASES = {  # function, specs, arrays, arguments to differentiate, and of the planner: parameters stored, elements sent
+    "DP": (dp, (P(), P("d")), (stack, examples), 0, full, 2 * ring * full),
+    "FSDP": (fsdp, (columns, P("d")), (stack, examples), 0, part, 3 * ring * full),
+    "TP": (tp, (columns, P(None, "d"), P()), (*w_in, examples), (0, 1, 2), part, 4 * DEPTH * ring * examples.size),
+    "PP": (pp, (P("d"), P()), (stack, examples), 0, part, 2 * examples.size),
+    "EP": (ep, (P("d"), P("d")), (stack, examples), (0, 1), part, 4 * ring * examples.size / 8),
+}
+
+
+# %%
+def sent(one):
+    """The elements that one device sends, by the formulas of lesson 19."""
+    n = one.group_size
+    factors = {"all-reduce": 2 * ring, "reduce-scatter": 7, "collective-permute": 1}
+    return (n != 1) * factors.get(one.kind, ring) * one.elements * one.times
+
+
+print("        parameters on a device, bytes     sent by a device, bytes")
+for name, (function, in_specs, arrays, argnums, stored, sends) in CASES.items():
+    with jax.set_mesh(line):
+        arrays = [jax.device_put(array, spec) for array, spec in zip(arrays, in_specs, strict=True)]
+        mapped = jax.shard_map(function, in_specs=in_specs, out_specs=P())
+        gradient = jax.jit(jax.grad(mapped, argnums=argnums))
+        total = 4 * sum(sent(one) for one in list_collectives(gradient, *arrays) if one.elements > 1)
+        size = gradient.lower(*arrays).compile().memory_analysis().argument_size_in_bytes
+    size -= arrays[-1].addressable_shards[0].data.nbytes  # the examples
+    print(
+        f"{name:5s} planner {4 * stored:7,.0f}, program {size:7,}    planner {4 * sends:8,.0f}, program {total:8,.0f}"
+    )
+
+# %% [markdown]
+# The parameters agree to the byte, and so does what is sent, except for the pipeline. Its permutes also run in the bubble, so in each direction it sends in M + S - 1 = 23 iterations instead of 16.
+#
+# ## Deeper: published configurations
+# How close are such formulas to real runs? These publications state the mesh, the batch and the achieved speed of each device.
+#
+# - A GPT with a trillion parameters on 3072 A100 ([Megatron-LM, 2021](https://arxiv.org/abs/2104.04473)): data 6, tensor 8, stage 64, 512 micro-batches, 163 TFLOP/s. This includes the recomputation of activations, so a step performs 8 P B operations instead of 6 P B.
+# - Llama 3 with 405 billion parameters on 16,384 H100 ([2024](https://arxiv.org/abs/2407.21783)): data 128 with FSDP, tensor 8, stage 16, 400 TFLOP/s.
+#
+# In both, TP uses the NVLink inside a server of eight GPUs, and the other axes use the network, with 200 and 400 Gb/s per GPU. For NVLink, we use half of the 600 and 900 GB/s that NVIDIA states for both directions.
+
+
+# %%
+def step_time(P, layers, width, tokens, data, tensor, stage, micro, passes, fsdp, flops, fast, slow, memory):
+    """Seconds of computing, of the bubble and of sending, and bytes of state on one device. `fast`, `slow`: bytes per
+    second along tensor and along the other axes. `passes`: operations for each parameter and token."""
+    compute = passes * P * tokens / (data * tensor * stage * flops)
+    local, activation = P / (tensor * stage), 2 * tokens / data * width
+    along_tensor = passes / 6 * 4 * 2 * (tensor - 1) / tensor * activation * layers / stage / fast
+    along_stage = 2 * activation / tensor / slow  # each of the tensor-parallel devices sends a part
+    along_data = 2 * (3 if fsdp else 2) * (data - 1) / data * local / slow
+    state = 16 * local / (data if fsdp else 1)
+    return compute, compute * (stage - 1) / micro, along_tensor + along_stage + along_data, state
+
+
+# %%
+A100 = {"flops": 312e12, "fast": 300e9, "slow": 25e9, "memory": 80e9}
+H100 = {"flops": 989e12, "fast": 450e9, "slow": 50e9, "memory": 80e9}
+GPT = {"P": 1.008e12, "layers": 128, "width": 25600, "tokens": 3072 * 2048, "data": 6, "tensor": 8, "stage": 64}
+LLAMA = {"P": 405e9, "layers": 126, "width": 16384, "tokens": 2**24, "data": 128, "tensor": 8, "stage": 16}
+RUNS = {
+    "GPT 1T": (GPT | A100 | {"micro": 512, "passes": 8, "fsdp": False}, 163e12),
+    "Llama 3 405B": (LLAMA | H100 | {"micro": 16, "passes": 6, "fsdp": True}, 400e12),
+}
+
+
+# %%
+def draw_run(axes, place, name, run, published):
+    *parts, state = step_time(**run)
+    real, left = parts[0] * run["flops"] / published, 0  # seconds
+    for (fill, hatch), part, label in zip(plots.FILLS, parts, ("compute", "bubble", "send"), strict=True):
+        bar = {"left": left / real, "color": fill, "hatch": hatch, "edgecolor": plots.INK, "linewidth": 0.6}
+        axes.barh(place, part / real, 0.5, label=label if place == 0 else None, **bar)
+        left += part
+    seconds = ", ".join(
+        f"{label} {part:.1f} s" for label, part in zip(("compute", "bubble", "send"), parts, strict=True)
+    )
+    return f"{name}: state {state / 1e9:.1f} GB, {seconds}, published {real:.1f} s"
+
+
+# %%
+_, axes = plots.subplots(height=2.0)
+told = [draw_run(axes, place, name, *RUNS[name]) for place, name in enumerate(RUNS)]
+print(*told, sep="\n")
+axes.axvline(1, color=plots.INK)
+axes.set(yticks=range(len(RUNS)), yticklabels=RUNS, xlabel="fraction of the published time of a step", xlim=(0, 1.7))
+axes.legend()
+axes.invert_yaxis()
+plots.show(f"The formulas against published times. {'. '.join(told)}.")
+
+# %% [markdown]
+# In both cases, the state fits into 80 GB. The formulas are lower bounds, because no product reaches the full speed, and a step contains more than these terms. For Llama 3, we assume micro-batches of one sequence, and the simple formula of the bubble, which interleaved schedules reduce. Not every large model needs a pipeline. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6144 TPU v4 without one.
+#
+# ## Deeper: mistakes and their errors
+# Most mistakes concern types. A carry of zeros does not vary, but what arrives does. Results that differ between stages need `psum` before `out_specs=P()`. And an all-to-all splits an axis into equal blocks.
+
+
+# %%
+def traced(start, reduce):
+    """Traces a pipeline that returns the results of its first iterations."""
+
+    def stages(params, xs):
+        me, xs = jax.lax.axis_index("stage"), jax.lax.pcast(xs, "stage", to="varying")
+
+        def iteration(arrived, t):
+            result = all_blocks(params, jnp.where(me == 0, xs[t], arrived))
+            return jax.lax.ppermute(result, "stage", [(0, 1), (1, 2), (2, 3)]), result
+
+        return reduce(jax.lax.scan(iteration, start(xs), jnp.arange(len(xs)))[1])
+
+    with jax.set_mesh(mesh):
+        mapped = jax.shard_map(stages, in_specs=specs["in_specs"][:2], out_specs=P(None, "data"))
+        jax.jit(mapped).trace(params, batches[0])
+
+
+# %%
+varying_start, fixed_start = lambda xs: jnp.zeros_like(xs[0]), lambda xs: jnp.zeros(xs.shape[1:])
+add = lambda results: jax.lax.psum(results, "stage")
+print_error(lambda: traced(fixed_start, add), length=360)
+print_error(lambda: traced(varying_start, lambda results: results), length=360)
+split = jax.shard_map(lambda v: jax.lax.all_to_all(v, "expert", 0, 0, tiled=True), mesh=row, out_specs=P("expert"))
+print_error(lambda: jax.jit(split).trace(shard(np.ones((96, 2), np.float32))), length=300)
+
+# %% [markdown]
+# Other mistakes raise no error. If you index places beyond the capacity with `array[i]`, JAX clips the index, and a dropped token receives the result of another one. If stages in the bubble return NaN, their products with 0 are NaN too, so select results with `jnp.where`. A stage that updates its own state must not do so in the bubble.
+#
+# ## Deeper: older code
+#
+# | in older code | now |
+# |---|---|
+# | `jax.experimental.maps.xmap` over stages | `jax.shard_map`. `xmap` was removed. |
+# | `jax.pmap` with one stage per device | `jax.shard_map`, with a mesh of more axes |
+# | a buffer with a leading stage axis, `vmap` over stages and `jnp.roll` (GSPMD pipelines) | still works in Auto mode, or `ppermute` in `shard_map` |
+# | `jax.lax.pvary(value, "stage")` | `jax.lax.pcast(value, "stage", to="varying")` |
+# | `mesh_utils.create_device_mesh` and `Mesh(...)` | `jax.make_mesh(sizes, names)` |
+# | `jax.lax.all_to_all` inside `pmap` or `xmap` | inside `jax.shard_map`, usually with `tiled=True` |
+# | all experts on all tokens, with masks | `jax.lax.ragged_dot` |
+
+# %% [markdown]
+# ## Summary
+#
+# | you want | you write |
+# |---|---|
+# | a pipeline | a scan of M + S - 1 iterations, with `jax.lax.ppermute(result, "stage", [(i, i + 1), ...])` at the end of each |
+# | its input | `jnp.where(axis_index == 0, xs[t], arrived)` |
+# | its results | those of the last stage, from iteration S - 1 on, with `psum` of the loss |
+# | gradients reduced once | `jax.lax.pcast(params, "data", to="varying")` before the loop |
+# | a small bubble, (S - 1) / (M + S - 1) | many more micro-batches than stages, or interleaved stages |
+# | less memory | `jax.checkpoint` around a stage, or a 1F1B schedule |
+# | tokens at their experts | a buffer (experts, capacity, width) and `jax.lax.all_to_all`, twice |
+# | balanced experts | E · Σ f · p of the whole batch in the loss |
+# | no capacity on one device | sort by expert and `jax.lax.ragged_dot` |
+# | a mesh | FSDP first, TP on fast links, PP on slow links, EP for experts; compare bytes and seconds |
+#
+# The JAX documentation has a page on [manual parallelism](https://docs.jax.dev/en/latest/201/shard-map.html). In the first exercise, you distribute layers over stages.

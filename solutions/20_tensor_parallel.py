@@ -1,0 +1,1565 @@
+# %% [markdown]
+# # 20 · Exercises: tensor parallelism
+# Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
+#
+# The setup requests eight devices. JAX counts its devices only once, so if the setup fails, restart the kernel and run the setup first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise.
+#
+# Except in the first exercise, meshes have Explicit axes, and **each check enters its own mesh with `jax.set_mesh`**, so your code can use a bare `P` and omit `mesh=`. Types are written as JAX prints them, so `float32[B@data,d]` is an array of shape (B, d) whose first axis is partitioned along `data`. D and M are the numbers of devices along `data` and `model`. The checks use meshes of several sizes. Your function receives whole arrays. It may call `jax.shard_map`, but call it inside your function, because a function decorated with it keeps the mesh of its first call in JAX 0.10.2.
+#
+# The checks count the **elements** that a collective returns on one device, because a compiler may merge several collectives into one operation. In a loop, they count each iteration, if the compiled program states how many there are.
+
+# %% setup
+from grader.checks import ask, case, compare, devices, inputs, program, require
+
+devices.start(8)  # before JAX is first used
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import jaxprs_in_params
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def grid(*sizes, names=("data", "model")):
+    """A mesh with Explicit axes, such as grid(4, 2) or grid(8, names=("model",))."""
+    return devices.mesh(sizes, names, explicit=True)
+
+
+def place(mesh, array, *entries):
+    """The NumPy array on the mesh, with the spec P(*entries)."""
+    return jax.device_put(array, NamedSharding(mesh, P(*entries)))
+
+
+def entries_of(array):
+    """The entries of the spec of an array or ShapeDtypeStruct, one for each axis. None if it has no such spec."""
+    sharding = getattr(array, "sharding", None)
+    if not isinstance(sharding, NamedSharding):
+        return None
+    found = [entry[0] if isinstance(entry, tuple) and len(entry) == 1 else entry or None for entry in sharding.spec]
+    return (*found, *[None] * (array.ndim - len(found)))
+
+
+def in_types(shape, entries):
+    """Text such as float32[8@data,4] for a shape and the entries of a spec."""
+    written = [
+        f"{size}@({','.join(entry)})" if isinstance(entry, tuple) else f"{size}@{entry}" if entry else f"{size}"
+        for size, entry in zip(shape, entries or [None] * len(shape), strict=True)
+    ]
+    return f"float32[{','.join(written)}]"
+
+
+def received(made, *kinds):
+    """The elements that the collectives of these kinds (all kinds if none is given) return on one device in one call of
+    a program. Iterations of a loop whose number the program does not state count as one."""
+    found = [one for one in made.collectives if not kinds or one.kind in kinds]
+    return sum(one.elements * (one.times or 1) for one in found)
+
+
+def draw(rng, *shape):
+    """Normal float32 numbers, divided by the square root of the first size."""
+    return (rng.normal(size=shape) / math.sqrt(shape[0])).astype(np.float32)
+
+
+def four_layers(params, x):
+    """A network of four layers: {"W1": (d, h1), "b1": (h1,), ..., "W4": (h3, k), "b4": (k,)}, x (B, d) -> (B, k)"""
+    for i in (1, 2, 3):
+        x = jax.nn.relu(x @ params[f"W{i}"] + params[f"b{i}"])
+    return x @ params["W4"] + params["b4"]
+
+
+def rms_norm(scale, x):
+    """Divides each token by its root mean square: scale (d,), x (..., d) -> (..., d)"""
+    return scale * x * jax.lax.rsqrt(jnp.mean(x**2, axis=-1, keepdims=True) + 1e-6)
+
+
+# %% [markdown] task="tp-layout" stars=1 minutes=8 skills="16_sharding,18_data_parallel"
+# ## The layout of four layers
+# **Goal.** Place a network of four layers and a batch on a mesh that combines data and tensor parallelism. The two middle layers are large, so each device stores only a part of them. Two lines are missing.
+#
+# **Signature.** `layout_w1_w4(mesh, params, x)` takes a mesh with the Auto axes `batch` and `model`, a dict of NumPy arrays `"W1"` (d, h1), `"b1"` (h1,), `"W2"` (h1, h2), `"b2"` (h2,), `"W3"` (h2, h3), `"b3"` (h3,), `"W4"` (h3, k), `"b4"` (k,), and a batch `x` (B, d). It returns `(params, x)` on the mesh. `four_layers` in the setup uses them.
+#
+# **Example.** On a mesh of four by two devices, with a batch of 8 examples and layers of 6 units, each device stores shards (6, 3) of `W2`, (3,) of `b2`, (3, 6) of `W3`, and two examples.
+#
+# **Judged.** The values. With M positions along `model`, each device stores 1/M of the columns of `W2`, of `b2`, and of the rows of `W3`. All other parameters are replicated. The batch is partitioned along `batch` and replicated along `model`. The compiled program of `four_layers` then has a single all-reduce. **Not judged.** The speed.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# The columns of `W2` are partitioned. Which axes of `b2` and `W3` count the same hidden units?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# After the third product, each device has partial sums, and after their all-reduce, all devices along `model` have the same values. So how should `b3` be stored?
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `b2` needs `P("model")`, `W3` needs `P("model", None)`, and `b3` stays replicated. The first axis of `x` counts the examples.
+#
+# </details>
+
+
+# %% answer="tp-layout"
+def layout_w1_w4(mesh, params, x):
+    """Places a dict of parameters W1, b1, ..., W4, b4 and a batch x (B, d) on the mesh. Returns (params, x)."""
+    specs = dict.fromkeys(params, P()) | {"W2": P(None, "model")}
+    ### BEGIN SOLUTION
+    specs |= {"b2": P("model"), "W3": P("model", None)}
+    examples = P("batch", None)
+    ### END SOLUTION
+    on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, examples)
+
+
+# %% check="tp-layout" name="example" points=1
+"""The example: the shards of each parameter and of the batch."""
+mesh = devices.mesh((4, 2), ("batch", "model"))
+params = {f"{kind}{i}": np.full((6, 6) if kind == "W" else 6, i, np.float32) for i in (1, 2, 3, 4) for kind in "Wb"}
+x = np.arange(48, dtype=np.float32).reshape(8, 6)
+placed = ask(layout_w1_w4, mesh, params, x)
+compare(placed, (params, x), label="what `layout_w1_w4` returns")
+for name, array in (*placed[0].items(), ("x", placed[1])):
+    wanted = {"W2": (6, 3), "b2": (3,), "W3": (3, 6), "x": (2, 6)}.get(name, array.shape)
+    found = sorted({shard.data.shape for shard in array.addressable_shards})
+    require(found == [wanted], f"Each device stores a shard {found[0]} of {name}; expected {wanted}.")
+
+# %% hidden="tp-layout" name="program" points=2
+"""The layouts and the single all-reduce on other meshes, for layers of different sizes."""
+rng = inputs.rng()
+for along_batch, along_model in ((2, 4), (2, 3)):
+    mesh = devices.mesh((along_batch, along_model), ("batch", "model"))
+    d, h1, h2, h3, k = (12 * size for size in rng.permutation(5) + 1)
+    sizes = {"W1": (d, h1), "W2": (h1, h2), "W3": (h2, h3), "W4": (h3, k)}
+    params = {name: draw(rng, *shape) for name, shape in sizes.items()}
+    params |= {f"b{i}": rng.normal(size=sizes[f"W{i}"][1]).astype(np.float32) for i in (1, 2, 3, 4)}
+    x = rng.normal(size=(12 * int(rng.integers(1, 3)), d)).astype(np.float32)
+    placed = ask(layout_w1_w4, mesh, params, x)
+    compare(placed, (params, x), label="what `layout_w1_w4` returns")
+    layouts = {"W2": (None, "model"), "b2": ("model",), "W3": ("model", None), "x": ("batch", None)}
+    for name, array in (*placed[0].items(), ("x", placed[1])):
+        wanted = layouts.get(name, (None,) * array.ndim)
+        parts = NamedSharding(mesh, P(*wanted)).devices_indices_map(array.shape)
+        require(
+            isinstance(array.sharding, NamedSharding) and array.sharding.devices_indices_map(array.shape) == parts,
+            f"A device does not store the part of {name} that the task states.",
+        )
+    made = program(lambda params, x: four_layers(params, x), *placed)
+    exact = x.astype(np.float64)
+    for i in (1, 2, 3, 4):
+        exact = exact @ params[f"W{i}"] + params[f"b{i}"]
+        exact = np.maximum(exact, 0) if i < 4 else exact
+    compare(made.run(*placed), exact.astype(np.float32), label="the network's result")
+    require(
+        [one.kind for one in made.collectives] == ["all-reduce"],
+        "The program of `four_layers` should have exactly one collective, an all-reduce.",
+    )
+    require(
+        made.elements("all-reduce") == len(x) // along_batch * h3,
+        "The all-reduce does not return as many elements as the shard of the third layer's result has.",
+    )
+
+# %% [markdown] why="tp-layout"
+# The second layer leaves its hidden units partitioned, and the third sums over them. So the two large layers need one all-reduce together, and `four_layers` contains nothing about devices. **Next:** The gradient has two more all-reduces. Which arrays do they add, and along which mesh axes?
+
+
+# %% wrong="tp-layout" because="Partitions the columns of `W3` too. The hidden units have to be gathered before the third product, and its result once more."
+def layout_w1_w4(mesh, params, x):
+    specs = dict.fromkeys(params, P()) | {"W2": P(None, "model"), "b2": P("model"), "W3": P(None, "model")}
+    specs["b3"] = P("model")
+    on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("batch", None))
+
+
+# %% wrong="tp-layout" because="Replicates `b2`, although its entries belong to the partitioned columns of `W2`."
+def layout_w1_w4(mesh, params, x):
+    specs = dict.fromkeys(params, P()) | {"W2": P(None, "model"), "W3": P("model", None)}
+    on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("batch", None))
+
+
+# %% wrong="tp-layout" because="Partitions `b3` like `b2`, but the result of the third layer is not partitioned along `model`."
+def layout_w1_w4(mesh, params, x):
+    specs = dict.fromkeys(params, P()) | {"W2": P(None, "model"), "b2": P("model"), "W3": P("model", None)}
+    specs["b3"] = P("model")
+    on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("batch", None))
+
+
+# %% wrong="tp-layout" because="Partitions the batch along both mesh axes. Along `model`, all devices need the same examples."
+def layout_w1_w4(mesh, params, x):
+    specs = dict.fromkeys(params, P()) | {"W2": P(None, "model"), "b2": P("model"), "W3": P("model", None)}
+    on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
+    params = {name: on_mesh(array, specs[name]) for name, array in params.items()}
+    return params, on_mesh(x, P(("batch", "model"), None))
+
+
+# %% wrong="tp-layout" because="Replicates the batch, so the devices along `batch` all do the same work."
+def layout_w1_w4(mesh, params, x):
+    specs = dict.fromkeys(params, P()) | {"W2": P(None, "model"), "b2": P("model"), "W3": P("model", None)}
+    on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P())
+
+
+# %% wrong="tp-layout" because="Partitions the features of the batch instead of the examples."
+def layout_w1_w4(mesh, params, x):
+    specs = dict.fromkeys(params, P()) | {"W2": P(None, "model"), "b2": P("model"), "W3": P("model", None)}
+    on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P(None, "batch"))
+
+
+# %% wrong="tp-layout" because="Exchanges rows and columns. The second layer then has a sum over partitioned units, and the third needs another."
+def layout_w1_w4(mesh, params, x):
+    specs = dict.fromkeys(params, P()) | {"W2": P("model", None), "W3": P(None, "model"), "b3": P("model")}
+    on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("batch", None))
+
+
+# %% wrong="tp-layout" because="Partitions `W3` along `batch`, so that different devices along `model` store the same rows."
+def layout_w1_w4(mesh, params, x):
+    specs = dict.fromkeys(params, P()) | {"W2": P(None, "model"), "b2": P("model"), "W3": P("batch", None)}
+    on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("batch", None))
+
+
+# %% wrong="tp-layout" because="Partitions `W1` and `W4` as well, so each layer communicates."
+def layout_w1_w4(mesh, params, x):
+    columns, rows = P(None, "model"), P("model", None)
+    specs = {"W1": columns, "W2": columns, "W3": rows, "W4": rows, "b1": P("model"), "b2": P("model")}
+    specs |= {"b3": P(), "b4": P()}
+    on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("batch", None))
+
+
+# %% wrong="tp-layout" because="Replicates all parameters, which is data parallelism. Each device stores the whole network."
+def layout_w1_w4(mesh, params, x):
+    whole = NamedSharding(mesh, P())
+    return jax.device_put(params, whole), jax.device_put(x, NamedSharding(mesh, P("batch", None)))
+
+
+# %% right="tp-layout"
+def layout_w1_w4(mesh, params, x):
+    specs = {name: P() for name in params}
+    specs.update(W2=P(None, "model"), b2=P("model"), W3=P("model"))
+    shardings = jax.tree.map(functools.partial(NamedSharding, mesh), (specs, P("batch")))
+    return jax.device_put((params, x), shardings)
+
+
+# %% right="tp-layout"
+def layout_w1_w4(mesh, params, x):
+    def sharding(name):
+        entries = {"W2": (None, "model"), "b2": ("model",), "W3": ("model", None)}.get(name, ())
+        return NamedSharding(mesh, P(*entries))
+
+    shardings = {name: sharding(name) for name in params}, NamedSharding(mesh, P("batch"))
+    return jax.jit(lambda *arrays: arrays, out_shardings=shardings)(params, x)
+
+
+# %% [markdown] task="tp-gated-mlp" stars=2 minutes=20 skills="tp-layout,explicit-mlp,shardmap-psum-matmul"
+# ## A gated MLP
+# **Goal.** Write the MLP of most current language models with tensor parallelism. Two products have the same input. The forward pass needs one all-reduce, and so does the gradient with respect to the input.
+#
+# **Signature.** `gated_mlp(params, x)` takes a dict with `"gate"` and `"up"`, each a `float32[d,f@model]`, and `"down"`, a `float32[f@model,d]`, and a batch `x`, a `float32[B@data,d]`. It returns `(silu(x @ gate) * (x @ up)) @ down` with the type `float32[B@data,d]`. `jax.nn.silu` is the activation.
+#
+# **Example.** With d = 2, f = 4, a `gate` whose entries are 20, and `up` and `down` of ones, `silu` changes almost nothing. Each entry of the result for `x` of ones is 4 · 40 · 2 = 320.
+#
+# **Judged.** The values and the type. The compiled program has exactly one collective, an all-reduce that returns as many elements on each device as its shard of the result has. In the program of the gradients with respect to the parameters and `x`, all collectives together return at most two such shards and one shard of each parameter. So the gradient of `x` is all-reduced **once**, not once for each product. **Not judged.** The number of operations.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# In the backward pass, `gate` and `up` each contribute to the gradient of `x`. On each device, both contributions are partial sums. Can you add them before they are communicated?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Inside `jax.shard_map`, JAX casts `x` to a value that varies along `model` for each product, and the transpose of each cast is a `psum`. Alternatively, compute both products as a single one.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Either write `x = jax.lax.pcast(x, "model", to="varying")` before both products, and `jax.lax.psum(..., "model")` after the last one. Or stack both matrices, use one `jnp.einsum`, and give the last product an `out_sharding`.
+#
+# </details>
+
+
+# %% answer="tp-gated-mlp"
+def gated_mlp(params, x):
+    """(silu(x @ gate) * (x @ up)) @ down for x float32[B@data,d]; the result has the type of x."""
+    ### BEGIN SOLUTION
+
+    def on_one_device(params, x):
+        x = jax.lax.pcast(x, "model", to="varying")  # once, so that its transpose is a single psum
+        hidden = jax.nn.silu(x @ params["gate"]) * (x @ params["up"])
+        return jax.lax.psum(hidden @ params["down"], "model")
+
+    columns, rows = P(None, "model"), P("model", None)
+    specs = {"gate": columns, "up": columns, "down": rows}
+    return jax.shard_map(on_one_device, in_specs=(specs, P("data")), out_specs=P("data"))(params, x)
+    ### END SOLUTION
+
+
+# %% check="tp-gated-mlp" name="example" points=1
+"""The example, and the type of the result."""
+mesh = grid(4, 2)
+params = {
+    "gate": np.full((2, 4), 20, np.float32),
+    "up": np.ones((2, 4), np.float32),
+    "down": np.ones((4, 2), np.float32),
+}
+with jax.set_mesh(mesh):
+    placed = {name: place(mesh, w, *(("model",) if name == "down" else (None, "model"))) for name, w in params.items()}
+    result = ask(gated_mlp, placed, place(mesh, np.ones((8, 2), np.float32), "data"))
+compare(result, np.full((8, 2), 320, np.float32), label="the result")
+got = in_types((8, 2), entries_of(result))
+require(got == "float32[8@data,2]", f"The result has the type {got}; expected float32[8@data,2].")
+
+# %% hidden="tp-gated-mlp" name="program" points=2
+"""Right for new shapes and meshes, with one all-reduce of the shard of the result."""
+rng = inputs.rng()
+for along_data, along_model in ((4, 2), (2, 4), (2, 3)):
+    mesh, batch = grid(along_data, along_model), along_data * int(rng.integers(2, 5))
+    d, f = int(rng.integers(4, 8)), along_model * int(rng.integers(3, 7))
+    params = {"gate": draw(rng, d, f), "up": draw(rng, d, f), "down": draw(rng, f, d)}
+    numbers = rng.normal(size=(batch, d)).astype(np.float32)
+    with jax.set_mesh(mesh):
+        placed = {n: place(mesh, w, *(("model",) if n == "down" else (None, "model"))) for n, w in params.items()}
+        x = place(mesh, numbers, "data")
+        made = program(gated_mlp, placed, x)
+        result = made.run(placed, x)
+    exact = {name: w.astype(np.float64) for name, w in params.items()}
+    gate = numbers @ exact["gate"]
+    wanted = (gate / (1 + np.exp(-gate)) * (numbers @ exact["up"])) @ exact["down"]
+    compare(result, wanted.astype(np.float32), label="the result")
+    require(entries_of(made.outputs) == ("data", None), "The type of the result is not that of the batch.")
+    require(made.count("all-gather") == 0, "The program has an all-gather. A single all-reduce suffices.")
+    require(
+        [one.kind for one in made.collectives] == ["all-reduce"],
+        "The program should have exactly one collective, an all-reduce.",
+    )
+    require(
+        made.elements("all-reduce") == batch // along_data * d,
+        "The all-reduce does not return as many elements on each device as its shard of the result has.",
+    )
+
+# %% hidden="tp-gated-mlp" name="gradient" points=2
+"""The gradients, and one all-reduce of the gradient of x."""
+
+
+def probe_gradient(params, x):
+    return jax.grad(lambda params, x: jnp.sum(gated_mlp(params, x) ** 2), argnums=(0, 1))(params, x)
+
+
+rng, along_data, along_model = inputs.rng(), 2, 4
+mesh, batch, d, f = grid(along_data, along_model), 2 * int(rng.integers(8, 12)), int(rng.integers(5, 8)), 12
+params = {"gate": draw(rng, d, f), "up": draw(rng, d, f), "down": draw(rng, f, d)}
+numbers = rng.normal(size=(batch, d)).astype(np.float32)
+with jax.set_mesh(mesh):
+    placed = {n: place(mesh, w, *(("model",) if n == "down" else (None, "model"))) for n, w in params.items()}
+    x = place(mesh, numbers, "data")
+    made = program(probe_gradient, placed, x)
+    gradients = made.run(placed, x)
+exact = {name: w.astype(np.float64) for name, w in params.items()}
+gate, up = numbers @ exact["gate"], numbers @ exact["up"]
+sigmoid = 1 / (1 + np.exp(-gate))
+hidden = gate * sigmoid * up
+outer = 2 * hidden @ exact["down"]
+inner = outer @ exact["down"].T
+for_up, for_gate = inner * gate * sigmoid, inner * up * sigmoid * (1 + gate * (1 - sigmoid))
+wanted = {"gate": numbers.T @ for_gate, "up": numbers.T @ for_up, "down": hidden.T @ outer}
+wanted = wanted, for_gate @ exact["gate"].T + for_up @ exact["up"].T
+compare(gradients, jax.tree.map(np.float32, wanted), label="the gradients")
+require(
+    received(made) == received(made, "all-reduce", "reduce-scatter"),
+    "The program of the gradients has collectives other than all-reduces.",
+)
+require(
+    received(made) <= 2 * batch // along_data * d + 3 * d * f // along_model,
+    "The all-reduces return more elements than two shards of x and one of each parameter have. "
+    "Add the contributions of both products to the gradient of x before they are all-reduced.",
+)
+
+# %% [markdown] why="tp-gated-mlp"
+# Two products with the same input contribute two partial sums to its gradient. If they are added first, half of the communication of the backward pass disappears. Attention has three such products, for queries, keys and values. **Next:** Write the same function in Auto mode. How many elements does its gradient all-reduce, and why?
+
+
+# %% wrong="tp-gated-mlp" because="Uses two products with the same input, and the gradient of x is all-reduced for each of them."
+def gated_mlp(params, x):
+    def on_one_device(params, x):
+        hidden = jax.nn.silu(x @ params["gate"]) * (x @ params["up"])
+        return jax.lax.psum(hidden @ params["down"], "model")
+
+    columns, rows = P(None, "model"), P("model", None)
+    specs = {"gate": columns, "up": columns, "down": rows}
+    return jax.shard_map(on_one_device, in_specs=(specs, P("data")), out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-gated-mlp" because="Uses two products with the same input, and the gradient of x is all-reduced for each of them."
+def gated_mlp(params, x):
+    hidden = jax.nn.silu(x @ params["gate"]) * (x @ params["up"])
+    return jnp.matmul(hidden, params["down"], out_sharding=P("data", None))
+
+
+# %% wrong="tp-gated-mlp" because="Does not state how the last product is partitioned, and a sum over partitioned units is ambiguous."
+def gated_mlp(params, x):
+    return (jax.nn.silu(x @ params["gate"]) * (x @ params["up"])) @ params["down"]
+
+
+# %% wrong="tp-gated-mlp" because="Adds the hidden units over the devices before the last product. The units of different devices are different units."
+def gated_mlp(params, x):
+    def on_one_device(params, x):
+        x = jax.lax.pcast(x, "model", to="varying")
+        hidden = jax.lax.psum(jax.nn.silu(x @ params["gate"]) * (x @ params["up"]), "model")
+        return jax.lax.psum(hidden @ params["down"], "model")
+
+    columns, rows = P(None, "model"), P("model", None)
+    specs = {"gate": columns, "up": columns, "down": rows}
+    return jax.shard_map(on_one_device, in_specs=(specs, P("data")), out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-gated-mlp" because="Averages the partial sums instead of adding them."
+def gated_mlp(params, x):
+    def on_one_device(params, x):
+        x = jax.lax.pcast(x, "model", to="varying")
+        hidden = jax.nn.silu(x @ params["gate"]) * (x @ params["up"])
+        return jax.lax.pmean(hidden @ params["down"], "model")
+
+    columns, rows = P(None, "model"), P("model", None)
+    specs = {"gate": columns, "up": columns, "down": rows}
+    return jax.shard_map(on_one_device, in_specs=(specs, P("data")), out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-gated-mlp" because="Gathers parameters, as FSDP does, and computes whole products on each device."
+def gated_mlp(params, x):
+    hidden = jax.reshard(jax.nn.silu(x @ params["gate"]) * (x @ params["up"]), P("data", None))
+    return hidden @ jax.reshard(params["down"], P())
+
+
+# %% wrong="tp-gated-mlp" because="Gathers parameters, as FSDP does, and computes whole products on each device."
+def gated_mlp(params, x):
+    gate, up, down = (jax.reshard(params[name], P()) for name in ("gate", "up", "down"))
+    return (jax.nn.silu(x @ gate) * (x @ up)) @ down
+
+
+# %% wrong="tp-gated-mlp" because="Applies the activation to `up` instead of `gate`."
+def gated_mlp(params, x):
+    def on_one_device(params, x):
+        x = jax.lax.pcast(x, "model", to="varying")
+        hidden = (x @ params["gate"]) * jax.nn.silu(x @ params["up"])
+        return jax.lax.psum(hidden @ params["down"], "model")
+
+    columns, rows = P(None, "model"), P("model", None)
+    specs = {"gate": columns, "up": columns, "down": rows}
+    return jax.shard_map(on_one_device, in_specs=(specs, P("data")), out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-gated-mlp" because="Adds over `data` as well, so the results of different examples are added to each other."
+def gated_mlp(params, x):
+    def on_one_device(params, x):
+        x = jax.lax.pcast(x, "model", to="varying")
+        hidden = jax.nn.silu(x @ params["gate"]) * (x @ params["up"])
+        return jax.lax.pcast(jax.lax.psum(hidden @ params["down"], ("data", "model")), "data", to="varying")
+
+    columns, rows = P(None, "model"), P("model", None)
+    specs = {"gate": columns, "up": columns, "down": rows}
+    return jax.shard_map(on_one_device, in_specs=(specs, P("data")), out_specs=P("data"))(params, x)
+
+
+# %% right="tp-gated-mlp"
+def gated_mlp(params, x):
+    gate, up = jnp.einsum("bd,gdf->gbf", x, jnp.stack([params["gate"], params["up"]]))
+    return jnp.matmul(jax.nn.silu(gate) * up, params["down"], out_sharding=P("data", None))
+
+
+# %% right="tp-gated-mlp"
+def gated_mlp(params, x):
+    def on_one_device(params, x):
+        both = x @ jnp.concatenate([params["gate"], params["up"]], axis=1)  # one product on each device
+        gate, up = jnp.split(both, 2, axis=1)
+        return jax.lax.psum(jax.nn.silu(gate) * up @ params["down"], "model")
+
+    return jax.jit(jax.shard_map(on_one_device, out_specs=P("data", None)))(params, x)
+
+
+# %% [markdown] task="tp-sharded-heads" stars=2 minutes=20 skills="tp-gated-mlp"
+# ## Attention heads on several devices
+# **Goal.** Partition attention by heads. Several query heads share a key and value head, as in most current language models (*grouped-query attention*).
+#
+# **Signature.** `sharded_heads(params, x)` takes a dict with `"q"`, a `float32[d,H@model,k]`, `"k"` and `"v"`, each a `float32[d,G@model,k]`, and `"o"`, a `float32[H@model,k,d]`, and tokens `x`, a `float32[B@data,T,d]`. H is a multiple of G, and M divides G. Query head h uses key and value head h // (H // G). For each head, the scores are `queries @ keys.T / sqrt(k)`, with shape (T, T), without a mask. The output of the head is `softmax(scores) @ values`, with the softmax over the keys. The result is the sum over the heads of the output times `o[h]`, with the type `float32[B@data,T,d]`.
+#
+# **Example.** If all entries of `"v"` and `"o"` are 1, and x is the same at all T positions of an example, each head returns its value. Then each entry of the result is H · k times the sum of the d entries of `x` at this position.
+#
+# **Judged.** The values and the type. The compiled program has exactly one collective, an all-reduce that returns as many elements on each device as its shard of the result has. **Not judged.** How you compute the softmax, and the gradient.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# A device has H / M query heads and G / M key and value heads. Does it have the key head of each of its query heads?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Each head is computed on one device. Only the sum over the heads needs other devices. Inside `jax.shard_map`, write attention for the local heads.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `jnp.repeat(keys, H // G, axis=...)` gives each query head its key head. The local ratio of heads is the same as the global one. End with `jax.lax.psum(jnp.einsum("bthk,hkd->btd", ...), "model")`.
+#
+# </details>
+
+
+# %% answer="tp-sharded-heads"
+def sharded_heads(params, x):
+    """Grouped-query attention for x float32[B@data,T,d], with heads partitioned along model; the type of x."""
+    ### BEGIN SOLUTION
+
+    def on_one_device(params, x):
+        q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
+        k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
+        scores = jnp.einsum("bthk,bshk->bhts", q, k) / math.sqrt(q.shape[3])
+        heads = jnp.einsum("bhts,bshk->bthk", jax.nn.softmax(scores, axis=-1), v)
+        return jax.lax.psum(jnp.einsum("bthk,hkd->btd", heads, params["o"]), "model")
+
+    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
+    ### END SOLUTION
+
+
+# %% check="tp-sharded-heads" name="example" points=1
+"""The example, and the type of the result."""
+mesh, rng = grid(4, 2), inputs.rng()
+H, G, k, d = 4, 2, 3, 5
+params = {"q": draw(rng, d, H, k), "k": draw(rng, d, G, k), "v": np.ones((d, G, k)), "o": np.ones((H, k, d))}
+numbers = np.repeat(rng.integers(1, 4, size=(4, 1, d)), 3, axis=1).astype(np.float32)
+with jax.set_mesh(mesh):
+    layout = lambda name: ("model",) if name == "o" else (None, "model")
+    placed = {name: place(mesh, w.astype(np.float32), *layout(name)) for name, w in params.items()}
+    result = ask(sharded_heads, placed, place(mesh, numbers, "data"))
+compare(result, np.repeat(H * k * numbers.sum(2, keepdims=True), d, axis=2), label="the result")
+got = in_types((4, 3, d), entries_of(result))
+require(got == "float32[4@data,3,5]", f"The result has the type {got}; expected float32[4@data,3,5].")
+
+# %% hidden="tp-sharded-heads" name="program" points=3
+"""Right for other numbers of heads and other meshes, with one all-reduce of the shard of the result."""
+rng = inputs.rng()
+for along_data, along_model, groups, each, words in (
+    (4, 2, 2, 3, "with three query heads for each key head"),
+    (2, 3, 6, 2, "with two key heads on each device"),
+    (1, 4, 4, 1, "with as many key heads as query heads"),
+):
+    mesh, H, B = grid(along_data, along_model), groups * each, along_data * int(rng.integers(1, 3))
+    T, k, d = (int(size) for size in rng.permutation([3, 4, 5, 6, 7])[:3])
+    params = {"q": draw(rng, d, H, k), "k": draw(rng, d, groups, k), "v": draw(rng, d, groups, k)}
+    params["o"] = draw(rng, H, k, d)
+    numbers = 2 * rng.normal(size=(B, T, d)).astype(np.float32)
+    with case(words):
+        with jax.set_mesh(mesh):
+            placed = {n: place(mesh, w, *(("model",) if n == "o" else (None, "model"))) for n, w in params.items()}
+            x = place(mesh, numbers, "data")
+            made = program(sharded_heads, placed, x)
+            result = made.run(placed, x)
+        q, keys, values = (np.einsum("btd,dhk->bhtk", numbers.astype(np.float64), params[name]) for name in "qkv")
+        wanted = np.zeros((B, T, d))
+        for h in range(H):
+            scores = q[:, h] @ keys[:, h // each].transpose(0, 2, 1) / math.sqrt(k)
+            weights = np.exp(scores - scores.max(2, keepdims=True))
+            weights /= weights.sum(2, keepdims=True)
+            wanted += weights @ values[:, h // each] @ params["o"][h]
+        compare(result, wanted.astype(np.float32), label="the result")
+        require(entries_of(made.outputs) == ("data", None, None), "the type of the result is not that of the tokens.")
+        require(
+            [one.kind for one in made.collectives] == ["all-reduce"],
+            "the program should have exactly one collective, an all-reduce.",
+        )
+        require(
+            made.elements("all-reduce") == B // along_data * T * d,
+            "the all-reduce does not return as many elements on each device as its shard of the result has.",
+        )
+
+# %% [markdown] why="tp-sharded-heads"
+# Heads are independent until they are added, so they play the role of the hidden units of an MLP. The products for queries, keys and values are partitioned by columns, and the output product by rows. **Next:** With G = 4 key heads and M = 8 devices, what would you replicate, and what would each device store?
+
+
+# %% wrong="tp-sharded-heads" because="Repeats the key heads as a whole instead of each one, so query head h uses key head h % G."
+def sharded_heads(params, x):
+    def on_one_device(params, x):
+        q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
+        k, v = (jnp.tile(array, (1, 1, q.shape[2] // array.shape[2], 1)) for array in (k, v))
+        scores = jnp.einsum("bthk,bshk->bhts", q, k) / math.sqrt(q.shape[3])
+        heads = jnp.einsum("bhts,bshk->bthk", jax.nn.softmax(scores, axis=-1), v)
+        return jax.lax.psum(jnp.einsum("bthk,hkd->btd", heads, params["o"]), "model")
+
+    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-sharded-heads" because="Uses the first key and value head of each device for all of its query heads."
+def sharded_heads(params, x):
+    def on_one_device(params, x):
+        q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
+        scores = jnp.einsum("bthk,bsk->bhts", q, k[:, :, 0]) / math.sqrt(q.shape[3])
+        heads = jnp.einsum("bhts,bsk->bthk", jax.nn.softmax(scores, axis=-1), v[:, :, 0])
+        return jax.lax.psum(jnp.einsum("bthk,hkd->btd", heads, params["o"]), "model")
+
+    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-sharded-heads" because="Does not add the contributions of the devices. Each has those of its own heads only."
+def sharded_heads(params, x):
+    def on_one_device(params, x):
+        q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
+        k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
+        scores = jnp.einsum("bthk,bshk->bhts", q, k) / math.sqrt(q.shape[3])
+        heads = jnp.einsum("bhts,bshk->bthk", jax.nn.softmax(scores, axis=-1), v)
+        return jnp.einsum("bthk,hkd->btd", heads, params["o"])
+
+    return jax.shard_map(on_one_device, out_specs=P("data"), check_vma=False)(params, x)
+
+
+# %% wrong="tp-sharded-heads" because="Averages the contributions of the devices instead of adding them."
+def sharded_heads(params, x):
+    def on_one_device(params, x):
+        q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
+        k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
+        scores = jnp.einsum("bthk,bshk->bhts", q, k) / math.sqrt(q.shape[3])
+        heads = jnp.einsum("bhts,bshk->bthk", jax.nn.softmax(scores, axis=-1), v)
+        return jax.lax.pmean(jnp.einsum("bthk,hkd->btd", heads, params["o"]), "model")
+
+    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-sharded-heads" because="Computes the softmax over the queries instead of the keys."
+def sharded_heads(params, x):
+    def on_one_device(params, x):
+        q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
+        k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
+        scores = jnp.einsum("bthk,bshk->bhts", q, k) / math.sqrt(q.shape[3])
+        heads = jnp.einsum("bhts,bshk->bthk", jax.nn.softmax(scores, axis=-2), v)
+        return jax.lax.psum(jnp.einsum("bthk,hkd->btd", heads, params["o"]), "model")
+
+    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-sharded-heads" because="Scales the scores by the size of a token instead of the size of a head."
+def sharded_heads(params, x):
+    def on_one_device(params, x):
+        q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
+        k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
+        scores = jnp.einsum("bthk,bshk->bhts", q, k) / math.sqrt(x.shape[2])
+        heads = jnp.einsum("bhts,bshk->bthk", jax.nn.softmax(scores, axis=-1), v)
+        return jax.lax.psum(jnp.einsum("bthk,hkd->btd", heads, params["o"]), "model")
+
+    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-sharded-heads" because="Gathers the heads of all devices before the output product, and the output matrix too."
+def sharded_heads(params, x):
+    def on_one_device(params, x):
+        q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
+        k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
+        scores = jnp.einsum("bthk,bshk->bhts", q, k) / math.sqrt(q.shape[3])
+        heads = jnp.einsum("bhts,bshk->bthk", jax.nn.softmax(scores, axis=-1), v)
+        heads = jax.lax.all_gather(heads, "model", axis=2, tiled=True, to="invarying")
+        output = jax.lax.all_gather(params["o"], "model", tiled=True, to="invarying")
+        return jnp.einsum("bthk,hkd->btd", heads, output)
+
+    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-sharded-heads" because="Gathers the keys and values of all heads on each device, although each device has those that its query heads need."
+def sharded_heads(params, x):
+    def on_one_device(params, x):
+        q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
+        ratio, mine = q.shape[2] // k.shape[2], jax.lax.axis_index("model") * q.shape[2] + jnp.arange(q.shape[2])
+        k, v = (jax.lax.all_gather(array, "model", axis=2, tiled=True)[:, :, mine // ratio] for array in (k, v))
+        scores = jnp.einsum("bthk,bshk->bhts", q, k) / math.sqrt(q.shape[3])
+        heads = jnp.einsum("bhts,bshk->bthk", jax.nn.softmax(scores, axis=-1), v)
+        return jax.lax.psum(jnp.einsum("bthk,hkd->btd", heads, params["o"]), "model")
+
+    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-sharded-heads" because="Adds the scores of the heads of all devices, but each head has its own softmax."
+def sharded_heads(params, x):
+    def on_one_device(params, x):
+        q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
+        k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
+        scores = jax.lax.psum(jnp.einsum("bthk,bshk->bhts", q, k), "model") / math.sqrt(q.shape[3])
+        heads = jnp.einsum("bhts,bshk->bthk", jax.nn.softmax(scores, axis=-1), v)
+        return jax.lax.psum(jnp.einsum("bthk,hkd->btd", heads, params["o"]), "model")
+
+    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
+
+
+# %% right="tp-sharded-heads"
+def sharded_heads(params, x):
+    def on_one_device(params, x):
+        queries, keys, values = (jnp.tensordot(x, params[name], 1) for name in ("q", "k", "v"))
+        heads = jax.nn.dot_product_attention(queries, keys, values)  # also handles groups of query heads
+        return jax.lax.psum(jnp.tensordot(heads, params["o"], 2), "model")
+
+    specs = {"q": P(None, "model"), "k": P(None, "model"), "v": P(None, "model"), "o": P("model")}
+    return jax.shard_map(on_one_device, in_specs=(specs, P("data")), out_specs=P("data"))(params, x)
+
+
+# %% right="tp-sharded-heads"
+def sharded_heads(params, x):
+    (d, H, k), G = params["q"].shape, params["k"].shape[1]
+    grouped = P(None, "model", None, None)
+    wq = params["q"].reshape(d, G, H // G, k, out_sharding=grouped)
+    wo = params["o"].reshape(G, H // G, k, d, out_sharding=P("model"))
+    q = jnp.einsum("btd,dgrk->btgrk", x, wq)
+    keys, values = (jnp.einsum("btd,dgk->btgk", x, params[name]) for name in "kv")
+    weights = jax.nn.softmax(jnp.einsum("btgrk,bsgk->bgrts", q, keys) / k**0.5, axis=-1)
+    heads = jnp.einsum("bgrts,bsgk->btgrk", weights, values)
+    return jnp.einsum("btgrk,grkd->btd", heads, wo, out_sharding=P("data"))
+
+
+# %% [markdown] task="tp-ring-matmul" stars=3 minutes=30 skills="tp-gated-mlp,shardmap-ring-all-reduce"
+# ## A product whose sums are passed on
+# *Needs: Deeper: communicate while you multiply.*
+#
+# **Goal.** Multiply two matrices whose summed axis is partitioned, without a reduce-scatter. Partial sums are passed from device to device while the devices multiply.
+#
+# **Signature.** `ring_matmul(x, w)` takes `x`, a `float32[m,k@model]`, and `w`, a `float32[k@model,n]`. It returns `x @ w` with the type `float32[m@model,n]`. M divides m.
+#
+# **Example.** On four devices, with `x` of ones with shape (8, 12) and `w` of ones with shape (12, 5), each entry of the result is 12. Each device has 3 of the 12 addends of each entry, and at the end 2 of the 8 rows.
+#
+# **Judged.** The values and the type. All collectives are permutes, and in one call they return at most M · (m / M) · n = m · n elements on each device. Each product that a device computes has at most m / M rows, so that a product can run while the sums of another block are sent. **Not judged.** Whether you use a loop, the speed, and the gradient.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# The sum of a block of rows needs an addend of each device and ends on the device that returns this block. Where does it start, if it moves to the next device in each step?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# It starts on the device after its last one. So device i starts with block i - 1. The sum that it receives in step s is that of block i - 1 - s, and the device adds its own product for this block.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# With `blocks = x.reshape(M, m // M, -1)` inside `jax.shard_map`, start with `blocks[(i - 1) % M] @ w`. In the steps 1 to M - 1, compute `jax.lax.ppermute(total, "model", to_next) + blocks[(i - 1 - step) % M] @ w`.
+#
+# </details>
+
+
+# %% answer="tp-ring-matmul"
+def ring_matmul(x, w):
+    """x float32[m,k@model], w float32[k@model,n] -> x @ w float32[m@model,n], with permutes only."""
+    ### BEGIN SOLUTION
+
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = x.reshape(n, -1, x.shape[1])
+        to_next = [(i, (i + 1) % n) for i in range(n)]
+
+        def step(number, total):
+            own = blocks[(me - 1 - number) % n] @ w  # does not depend on what arrives in this step
+            return jax.lax.ppermute(total, "model", to_next) + own
+
+        return jax.lax.fori_loop(1, n, step, blocks[(me - 1) % n] @ w)
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+    ### END SOLUTION
+
+
+# %% check="tp-ring-matmul" name="example" points=1
+"""The example, a product of other numbers, and the type."""
+mesh = grid(4, names=("model",))
+with jax.set_mesh(mesh):
+    x, w = place(mesh, np.ones((8, 12), np.float32), None, "model"), place(mesh, np.ones((12, 5), np.float32), "model")
+    result = ask(ring_matmul, x, w)
+    compare(result, np.full((8, 5), 12, np.float32), label="the product")
+    got = in_types((8, 5), entries_of(result))
+    require(got == "float32[8@model,5]", f"The result has the type {got}; expected float32[8@model,5].")
+    numbers = np.arange(96, dtype=np.float32).reshape(8, 12) % 11
+    result = ask(ring_matmul, place(mesh, numbers, None, "model"), w)
+compare(result, np.repeat(numbers.sum(1)[:, None], 5, axis=1), label="the product of other numbers")
+
+# %% hidden="tp-ring-matmul" name="program" points=3
+"""Right for new shapes and meshes, with permutes of blocks only."""
+rng = inputs.rng()
+for sizes, names, words in (
+    ((8,), ("model",), "on eight devices"),
+    ((3,), ("model",), "on three devices"),
+    ((2, 4), ("data", "model"), "if another mesh axis replicates the matrices"),
+):
+    mesh, devices_in_ring = grid(*sizes, names=names), sizes[-1]
+    m, k = (devices_in_ring * int(rng.integers(2, 5)) for _ in range(2))
+    n = int(rng.integers(3, 8))
+    one, other = (rng.normal(size=shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    with case(words):
+        with jax.set_mesh(mesh):
+            x, w = place(mesh, one, None, "model"), place(mesh, other, "model")
+            made = program(ring_matmul, x, w)
+            compare(made.run(x, w), one @ other, label="the product")
+        require(entries_of(made.outputs) == ("model", None), "the result is not partitioned by its rows along model.")
+        require(
+            all(one.kind == "collective-permute" for one in made.collectives),
+            "the program has collectives other than permutes.",
+        )
+        require(
+            received(made) <= m * n,
+            "the permutes return more elements on each device than the whole product has. Send one block in each step.",
+        )
+
+# %% hidden="tp-ring-matmul" name="blocks" points=1 observed=true
+"""Each product on a device has the rows of one block."""
+
+
+def probe_products(x, w):
+    def sizes(jaxpr):
+        for equation in jaxpr.eqns:
+            if str(equation.primitive) == "dot_general":
+                yield equation.outvars[0].aval.size
+            for inner in jaxprs_in_params(equation.params):
+                yield from sizes(inner)
+
+    return max(sizes(jax.make_jaxpr(ring_matmul)(x, w).jaxpr), default=0)
+
+
+rng = inputs.rng()
+mesh, n = grid(4, names=("model",)), int(rng.integers(3, 8))
+one, other = (rng.normal(size=shape).astype(np.float32) for shape in ((12, 8), (8, n)))
+with jax.set_mesh(mesh):
+    x, w = place(mesh, one, None, "model"), place(mesh, other, "model")
+    largest = ask(probe_products, x, w)
+    compare(ask(ring_matmul, x, w), one @ other, label="the product")
+require(
+    isinstance(largest, int) and largest <= 12 // 4 * n,
+    "A product on a device has more rows than one block. Multiply one block of rows in each step.",
+)
+
+# %% [markdown] why="tp-ring-matmul"
+# This is the second product of an MLP with sequence parallelism. Each device adds its product for a block while the sum of another block is on its way, and no device ever stores all partial sums. The first product, which needs gathered rows, is the mirror image. **Next:** A ring uses each link in one direction only. How would you use both directions, and how many steps would that take?
+
+
+# %% wrong="tp-ring-matmul" because="Lets the compiler complete the sums, with an all-reduce or a reduce-scatter."
+def ring_matmul(x, w):
+    return jnp.matmul(x, w, out_sharding=P("model", None))
+
+
+# %% wrong="tp-ring-matmul" because="Uses `psum_scatter` after the whole product, so no device can send before it has multiplied everything."
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        return jax.lax.psum_scatter(x @ w, "model", tiled=True)
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% wrong="tp-ring-matmul" because="Multiplies all rows first and then passes the sums on. Communication cannot overlap with the product."
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = (x @ w).reshape(n, -1, w.shape[1])
+        to_next = [(i, (i + 1) % n) for i in range(n)]
+        step = lambda number, total: jax.lax.ppermute(total, "model", to_next) + blocks[(me - 1 - number) % n]
+        return jax.lax.fori_loop(1, n, step, blocks[(me - 1) % n])
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% wrong="tp-ring-matmul" because="Starts with the device's own block, so each sum ends one device too early."
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = x.reshape(n, -1, x.shape[1])
+        to_next = [(i, (i + 1) % n) for i in range(n)]
+        step = lambda number, total: jax.lax.ppermute(total, "model", to_next) + blocks[(me - number) % n] @ w
+        return jax.lax.fori_loop(1, n, step, blocks[me] @ w)
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% wrong="tp-ring-matmul" because="Takes one step too many, so an addend is counted twice and the sums end on other devices."
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = x.reshape(n, -1, x.shape[1])
+        to_next = [(i, (i + 1) % n) for i in range(n)]
+        step = lambda number, total: jax.lax.ppermute(total, "model", to_next) + blocks[(me - 1 - number) % n] @ w
+        return jax.lax.fori_loop(1, n + 1, step, blocks[(me - 1) % n] @ w)
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% wrong="tp-ring-matmul" because="Sends the sums to the previous device, but chooses the blocks for the other direction."
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = x.reshape(n, -1, x.shape[1])
+        to_previous = [(i, (i - 1) % n) for i in range(n)]
+        step = lambda number, total: jax.lax.ppermute(total, "model", to_previous) + blocks[(me - 1 - number) % n] @ w
+        return jax.lax.fori_loop(1, n, step, blocks[(me - 1) % n] @ w)
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% wrong="tp-ring-matmul" because="Passes the matrix w around instead of the sums. Each device then needs all columns of its rows of x, which it does not have."
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = x.reshape(n, -1, x.shape[1])
+        total = blocks[me] @ w
+        for _ in range(n - 1):
+            w = jax.lax.ppermute(w, "model", [(i, (i + 1) % n) for i in range(n)])
+            total += blocks[me] @ w
+        return total
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% wrong="tp-ring-matmul" because="Uses eight as the number of devices."
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = 8, jax.lax.axis_index("model")
+        blocks = x.reshape(n, -1, x.shape[1])
+        to_next = [(i, (i + 1) % n) for i in range(n)]
+        step = lambda number, total: jax.lax.ppermute(total, "model", to_next) + blocks[(me - 1 - number) % n] @ w
+        return jax.lax.fori_loop(1, n, step, blocks[(me - 1) % n] @ w)
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% wrong="tp-ring-matmul" because="Passes all partial sums around the ring, so each step sends as much as the whole product."
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = x.reshape(n, -1, x.shape[1])
+        own = jnp.concatenate([block @ w for block in blocks])
+        moving, total = own, own
+        for _ in range(n - 1):
+            moving = jax.lax.ppermute(moving, "model", [(i, (i + 1) % n) for i in range(n)])
+            total = total + moving
+        return total.reshape(n, -1, w.shape[1])[me]
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% right="tp-ring-matmul"
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        rows = x.shape[0] // n
+        product = lambda b: jax.lax.dynamic_slice_in_dim(x, b % n * rows, rows) @ w
+        total = product(me + 1)
+        for step in range(1, n):  # towards the previous device
+            total = jax.lax.ppermute(total, "model", [(i, (i - 1) % n) for i in range(n)])
+            total += product(me + 1 + step)
+        return total
+
+    return jax.shard_map(on_one_device, in_specs=(P(None, "model"), P("model")), out_specs=P("model"))(x, w)
+
+
+# %% right="tp-ring-matmul"
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = jnp.stack(jnp.split(x, n))
+
+        def add(total, number):
+            moved = jax.lax.ppermute(total, "model", [(i, (i + 1) % n) for i in range(n)])
+            return moved + jnp.einsum("rk,kc->rc", jnp.take(blocks, (me - 1 - number) % n, axis=0), w), None
+
+        start = 0 * (blocks[0] @ w)  # varying, as the carry is
+        return jax.lax.scan(add, start, jnp.arange(n))[0]
+
+    return jax.jit(jax.shard_map(on_one_device, out_specs=P("model", None)))(x, w)
+
+
+# %% right="tp-ring-matmul"
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        # Direct exchanges: in step s, each device sends its addends to the device s positions further.
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = x.reshape(n, x.shape[0] // n, -1)
+        total = blocks[me] @ w
+        for s in range(1, n):
+            own = jnp.dot(blocks[(me + s) % n], w)
+            total += jax.lax.ppermute(own, "model", [(i, (i + s) % n) for i in range(n)])
+        return total
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% [markdown] task="tp-sequence-norm" stars=3 minutes=30 skills="tp-gated-mlp,tp-sharded-heads,shardmap-fsdp-layer"
+# ## Sequence parallelism
+# **Goal.** Write an MLP with a norm and a residual connection. Outside of the MLP, the tokens are partitioned along `model` by their position in the sequence, so no device stores or normalizes all of them.
+#
+# **Signature.** `sequence_parallel(norm, params, x)` takes a function `norm(scale, x)`, a dict with `"scale"`, a `float32[d]`, `"w1"`, a `float32[d,f@model]`, and `"w2"`, a `float32[f@model,d]`, and tokens `x`, a `float32[B@data,T@model,d]`. It returns `x + tanh(norm(scale, x) @ w1) @ w2` with the type of `x`. `norm` treats each token alone. An example is `rms_norm` in the setup.
+#
+# **Example.** With `w2` of zeros, the result is `x`. On a mesh of four by two devices, with x of shape (4, 6, 5), each device stores a shard (1, 3, 5), and `norm` is applied to it.
+#
+# **Judged.** The values, the type, and the gradients with respect to the parameters and `x`. `norm` is applied to the tokens that a device stores, (B / D, T / M, d), and to no others. The compiled program gathers the tokens once, which returns B / D · T · d elements, and reduces the result to the stored tokens with a **reduce-scatter**, which returns B / D · T / M · d. It has no other collective. For CPUs, JAX 0.10.2 compiles Auto and Explicit code to an all-reduce here, so use `jax.shard_map` for the products. **Not judged.** The collectives of the gradient.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Each device has some columns of `w1`. Which tokens does it multiply by them? Which of the partial sums of the second product does it have to return?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `jax.lax.all_gather` and `jax.lax.psum_scatter` both take `tiled=True`, and an argument for the axis. The position in the sequence is axis 1.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Apply `norm` to the shard first, then `jax.lax.all_gather(..., "model", axis=1, tiled=True)`. At the end, use `jax.lax.psum_scatter(..., "model", scatter_dimension=1, tiled=True)`, and add the shard of `x`.
+#
+# </details>
+
+
+# %% answer="tp-sequence-norm"
+def sequence_parallel(norm, params, x):
+    """x + tanh(norm(scale, x) @ w1) @ w2 for x float32[B@data,T@model,d]; the result has the type of x."""
+    ### BEGIN SOLUTION
+
+    def on_one_device(params, x):
+        tokens = jax.lax.all_gather(norm(params["scale"], x), "model", axis=1, tiled=True)
+        partial_sums = jnp.tanh(tokens @ params["w1"]) @ params["w2"]
+        return x + jax.lax.psum_scatter(partial_sums, "model", scatter_dimension=1, tiled=True)
+
+    return jax.shard_map(on_one_device, out_specs=P("data", "model"))(params, x)
+    ### END SOLUTION
+
+
+# %% check="tp-sequence-norm" name="example" points=1
+"""The example, the same tokens with other parameters, and the type."""
+
+
+def probe_rms(params, x):
+    return sequence_parallel(rms_norm, params, x)
+
+
+def with_rms(params, x):
+    p, x = {name: w.astype(np.float64) for name, w in params.items()}, x.astype(np.float64)
+    normal = p["scale"] * x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
+    return (x + np.tanh(normal @ p["w1"]) @ p["w2"]).astype(np.float32)
+
+
+mesh, rng = grid(4, 2), inputs.rng()
+specs = {"scale": (), "w1": (None, "model"), "w2": ("model",)}
+params = {"scale": np.ones(5, np.float32), "w1": draw(rng, 5, 8), "w2": np.zeros((8, 5), np.float32)}
+numbers = rng.normal(size=(4, 6, 5)).astype(np.float32)
+with jax.set_mesh(mesh):
+    for w2, label in ((params["w2"], "the result"), (draw(rng, 8, 5), "the result with other parameters")):
+        params["w2"] = w2
+        placed = {name: place(mesh, w, *specs[name]) for name, w in params.items()}
+        result = ask(probe_rms, placed, place(mesh, numbers, "data", "model"))
+        compare(result, with_rms(params, numbers), label=label)
+got = in_types((4, 6, 5), entries_of(result))
+require(got == "float32[4@data,6@model,5]", f"The result has the type {got}; expected float32[4@data,6@model,5].")
+
+# %% hidden="tp-sequence-norm" name="program" points=2
+"""Right for new shapes and meshes, with one all-gather and one reduce-scatter."""
+
+
+def probe_scaled(params, x):
+    return sequence_parallel(lambda scale, x: scale * x / (1 + jnp.abs(x)), params, x)
+
+
+rng = inputs.rng()
+specs = {"scale": (), "w1": (None, "model"), "w2": ("model",)}
+for along_data, along_model in ((4, 2), (2, 4), (2, 3)):
+    mesh, B, T = (
+        grid(along_data, along_model),
+        along_data * int(rng.integers(1, 4)),
+        along_model * int(rng.integers(2, 5)),
+    )
+    d, f = int(rng.integers(3, 8)), along_model * int(rng.integers(3, 6))
+    params = {"scale": rng.uniform(0.5, 2, size=d).astype(np.float32), "w1": draw(rng, d, f), "w2": draw(rng, f, d)}
+    numbers = rng.normal(size=(B, T, d)).astype(np.float32)
+    with jax.set_mesh(mesh):
+        placed = {name: place(mesh, w, *specs[name]) for name, w in params.items()}
+        x = place(mesh, numbers, "data", "model")
+        made = program(probe_scaled, placed, x)
+        result = made.run(placed, x)
+    normal = params["scale"] * (numbers / (1 + np.abs(numbers.astype(np.float64))))
+    wanted = numbers + np.tanh(normal @ params["w1"]) @ params["w2"]
+    compare(result, wanted.astype(np.float32), label="the result")
+    require(entries_of(made.outputs) == ("data", "model", None), "The type of the result is not that of the tokens.")
+    require(made.count("reduce-scatter") > 0, "The program has no reduce-scatter.")
+    require(made.count("all-gather") > 0, "The program has no all-gather.")
+    require(
+        received(made) == received(made, "all-gather", "reduce-scatter"),
+        "The program has collectives other than all-gathers and reduce-scatters.",
+    )
+    require(
+        received(made, "all-gather") == B // along_data * T * d,
+        "The all-gathers do not return as many elements on each device as the tokens of its examples have.",
+    )
+    require(
+        received(made, "reduce-scatter") == B // along_data * T // along_model * d,
+        "The reduce-scatters do not return as many elements on each device as its shard of the tokens has.",
+    )
+
+# %% hidden="tp-sequence-norm" name="gradient" points=1
+"""The gradients with respect to the parameters and the tokens."""
+
+
+def probe_gradient(params, x, weights):
+    norm = lambda scale, x: scale * x
+    whole = lambda params, x: jnp.sum(weights * sequence_parallel(norm, params, x))
+    return jax.grad(whole, argnums=(0, 1))(params, x)
+
+
+rng, mesh = inputs.rng(), grid(2, 3)
+B, T, d, f = 4, 3 * int(rng.integers(2, 4)), int(rng.integers(3, 6)), 6
+specs = {"scale": (), "w1": (None, "model"), "w2": ("model",)}
+params = {"scale": rng.uniform(0.5, 2, size=d).astype(np.float32), "w1": draw(rng, d, f), "w2": draw(rng, f, d)}
+numbers, weights = (rng.normal(size=(B, T, d)).astype(np.float32) for _ in range(2))
+with jax.set_mesh(mesh):
+    placed = {name: place(mesh, w, *specs[name]) for name, w in params.items()}
+    got = ask(probe_gradient, placed, *(place(mesh, array, "data", "model") for array in (numbers, weights)))
+p = {name: w.astype(np.float64) for name, w in params.items()}
+hidden = np.tanh(p["scale"] * numbers @ p["w1"])
+inner = weights @ p["w2"].T * (1 - hidden**2)
+outer = inner @ p["w1"].T
+over = lambda one, other: np.einsum("btd,btf->df", one, other)
+wanted = {"scale": (outer * numbers).sum((0, 1)), "w1": over(p["scale"] * numbers, inner), "w2": over(hidden, weights)}
+compare(got, jax.tree.map(np.float32, (wanted, weights + outer * p["scale"])), label="the gradients")
+
+# %% hidden="tp-sequence-norm" name="norm" points=1 observed=true
+"""The norm is applied to the tokens that a device stores."""
+
+
+def probe_shapes(params, x):
+    shapes = []
+
+    def norm(scale, x):
+        entries = (*jax.typeof(x).sharding.spec, None, None, None)  # None inside of shard_map, where x is a shard
+        shapes.append([size // {"data": 2, "model": 4}.get(entries[i], 1) for i, size in enumerate(x.shape)])
+        return scale * x
+
+    result = sequence_parallel(norm, params, x)
+    return shapes, result
+
+
+rng, mesh = inputs.rng(), grid(2, 4)
+specs = {"scale": (), "w1": (None, "model"), "w2": ("model",)}
+params = {"scale": rng.uniform(0.5, 2, size=5).astype(np.float32), "w1": draw(rng, 5, 8), "w2": draw(rng, 8, 5)}
+numbers = rng.normal(size=(6, 12, 5)).astype(np.float32)
+with jax.set_mesh(mesh):
+    placed = {name: place(mesh, w, *specs[name]) for name, w in params.items()}
+    shapes, result = ask(probe_shapes, placed, place(mesh, numbers, "data", "model"))
+compare(result, numbers + np.tanh(params["scale"] * numbers @ params["w1"]) @ params["w2"], label="the result")
+require(len(shapes) > 0, "Your answer does not call `norm`.")
+require(
+    all(tuple(shape) == (3, 3, 5) for shape in shapes),
+    "`norm` is applied to more tokens than the device stores. Apply it before you gather.",
+)
+
+# %% [markdown] why="tp-sequence-norm"
+# An all-gather and a reduce-scatter together send as much as the all-reduce that they replace. In return, the norm, the residual connection, and everything else between the products use 1/M of the memory and of the work. **Next:** A dropout mask after the MLP is also applied to shards. Which keys would you use, so that tokens on different devices get different masks?
+
+
+# %% wrong="tp-sequence-norm" because="Gathers the tokens before the norm, so each device normalizes all of them."
+def sequence_parallel(norm, params, x):
+    def on_one_device(params, x):
+        tokens = norm(params["scale"], jax.lax.all_gather(x, "model", axis=1, tiled=True))
+        partial_sums = jnp.tanh(tokens @ params["w1"]) @ params["w2"]
+        return x + jax.lax.psum_scatter(partial_sums, "model", scatter_dimension=1, tiled=True)
+
+    return jax.shard_map(on_one_device, out_specs=P("data", "model"))(params, x)
+
+
+# %% wrong="tp-sequence-norm" because="Adds all partial sums with `psum` and then takes its own tokens, which sends twice as much as a reduce-scatter."
+def sequence_parallel(norm, params, x):
+    def on_one_device(params, x):
+        tokens = jax.lax.all_gather(norm(params["scale"], x), "model", axis=1, tiled=True)
+        total = jax.lax.psum(jnp.tanh(tokens @ params["w1"]) @ params["w2"], "model")
+        first = jax.lax.axis_index("model") * x.shape[1]
+        return x + jax.lax.dynamic_slice_in_dim(total, first, x.shape[1], axis=1)
+
+    return jax.shard_map(on_one_device, out_specs=P("data", "model"))(params, x)
+
+
+# %% wrong="tp-sequence-norm" because="Leaves the last product to the compiler in Explicit mode, which compiles it to an all-reduce for CPUs."
+def sequence_parallel(norm, params, x):
+    tokens = jax.reshard(norm(params["scale"], x), P("data"))
+    hidden = jnp.tanh(tokens @ params["w1"])
+    return x + jnp.matmul(hidden, params["w2"], out_sharding=P("data", "model"))
+
+
+# %% wrong="tp-sequence-norm" because="Does not gather the tokens. Each device multiplies its tokens by its columns only, and the sums mix different tokens."
+def sequence_parallel(norm, params, x):
+    def on_one_device(params, x):
+        partial_sums = jnp.tanh(norm(params["scale"], x) @ params["w1"]) @ params["w2"]
+        return x + jax.lax.psum(partial_sums, "model")
+
+    return jax.shard_map(on_one_device, out_specs=P("data", "model"))(params, x)
+
+
+# %% wrong="tp-sequence-norm" because="Adds the residual before the partial sums are added, so it is counted once for each device along `model`."
+def sequence_parallel(norm, params, x):
+    def on_one_device(params, x):
+        tokens = jax.lax.all_gather(norm(params["scale"], x), "model", axis=1, tiled=True)
+        whole = jax.lax.all_gather(x, "model", axis=1, tiled=True)
+        partial_sums = whole + jnp.tanh(tokens @ params["w1"]) @ params["w2"]
+        return jax.lax.psum_scatter(partial_sums, "model", scatter_dimension=1, tiled=True)
+
+    return jax.shard_map(on_one_device, out_specs=P("data", "model"))(params, x)
+
+
+# %% wrong="tp-sequence-norm" because="Leaves out the residual connection."
+def sequence_parallel(norm, params, x):
+    def on_one_device(params, x):
+        tokens = jax.lax.all_gather(norm(params["scale"], x), "model", axis=1, tiled=True)
+        partial_sums = jnp.tanh(tokens @ params["w1"]) @ params["w2"]
+        return jax.lax.psum_scatter(partial_sums, "model", scatter_dimension=1, tiled=True)
+
+    return jax.shard_map(on_one_device, out_specs=P("data", "model"))(params, x)
+
+
+# %% wrong="tp-sequence-norm" because="Adds the normalized tokens instead of the tokens themselves."
+def sequence_parallel(norm, params, x):
+    def on_one_device(params, x):
+        normal = norm(params["scale"], x)
+        tokens = jax.lax.all_gather(normal, "model", axis=1, tiled=True)
+        partial_sums = jnp.tanh(tokens @ params["w1"]) @ params["w2"]
+        return normal + jax.lax.psum_scatter(partial_sums, "model", scatter_dimension=1, tiled=True)
+
+    return jax.shard_map(on_one_device, out_specs=P("data", "model"))(params, x)
+
+
+# %% wrong="tp-sequence-norm" because="Uses `rms_norm` of the example instead of the argument `norm`."
+def sequence_parallel(norm, params, x):
+    def on_one_device(params, x):
+        tokens = jax.lax.all_gather(rms_norm(params["scale"], x), "model", axis=1, tiled=True)
+        partial_sums = jnp.tanh(tokens @ params["w1"]) @ params["w2"]
+        return x + jax.lax.psum_scatter(partial_sums, "model", scatter_dimension=1, tiled=True)
+
+    return jax.shard_map(on_one_device, out_specs=P("data", "model"))(params, x)
+
+
+# %% wrong="tp-sequence-norm" because="Stops the gradient at the norm, so the gradients of the scale and of the tokens are wrong."
+def sequence_parallel(norm, params, x):
+    def on_one_device(params, x):
+        normal = jax.lax.stop_gradient(norm(params["scale"], x))
+        tokens = jax.lax.all_gather(normal, "model", axis=1, tiled=True)
+        partial_sums = jnp.tanh(tokens @ params["w1"]) @ params["w2"]
+        return x + jax.lax.psum_scatter(partial_sums, "model", scatter_dimension=1, tiled=True)
+
+    return jax.shard_map(on_one_device, out_specs=P("data", "model"))(params, x)
+
+
+# %% wrong="tp-sequence-norm" because="Gathers the matrices instead of the tokens, as FSDP does. Each device then multiplies by whole matrices."
+def sequence_parallel(norm, params, x):
+    w1, w2 = (jax.reshard(params[name], P()) for name in ("w1", "w2"))
+    return x + jnp.tanh(norm(params["scale"], x) @ w1) @ w2
+
+
+# %% right="tp-sequence-norm"
+def sequence_parallel(norm, params, x):
+    normal = norm(params["scale"], x)  # in Explicit mode, on the shards of x
+
+    def mlp(normal, w1, w2):
+        tokens = jax.lax.all_gather(normal, "model", axis=1, tiled=True)
+        sums = jnp.einsum("btf,fd->btd", jnp.tanh(jnp.einsum("btd,df->btf", tokens, w1)), w2)
+        return jax.lax.psum_scatter(sums, "model", scatter_dimension=1, tiled=True)
+
+    specs = P("data", "model", None), P(None, "model"), P("model", None)
+    return x + jax.shard_map(mlp, in_specs=specs, out_specs=specs[0])(normal, params["w1"], params["w2"])
+
+
+# %% right="tp-sequence-norm"
+def sequence_parallel(norm, params, x):
+    @jax.jit
+    @functools.partial(jax.shard_map, out_specs=P("data", "model", None))
+    def block(scale, w1, w2, x):
+        gathered = jax.lax.all_gather(norm(scale, x), "model", axis=1)  # (B, M, T / M, d)
+        sums = jnp.tanh(gathered @ w1) @ w2
+        return x + jax.lax.psum_scatter(sums, "model", scatter_dimension=1)
+
+    return block(params["scale"], params["w1"], params["w2"], x)
+
+
+# %% right="tp-sequence-norm"
+def sequence_parallel(norm, params, x):
+    def on_one_device(params, x):
+        # The MLP treats each token alone, so the order of the gathered tokens does not matter.
+        tokens = jax.lax.all_gather(norm(params["scale"], x), "model", tiled=True)
+        sums = jnp.tanh(tokens @ params["w1"]) @ params["w2"]
+        return x + jax.lax.psum_scatter(sums, "model", tiled=True)
+
+    return jax.shard_map(on_one_device, out_specs=P("data", "model"))(params, x)
+
+
+# %% [markdown] task="tp-vocab-loss" stars=3 minutes=30 skills="tp-sequence-norm,explicit-resolve-ambiguity,04_grad"
+# ## A loss over a partitioned vocabulary
+# **Goal.** Compute the loss of a language model whose vocabulary is partitioned. The scores of all words are often the largest array of a training step, so no device should gather them.
+#
+# **Signature.** `vocab_loss(table, h, targets, vocab)` takes `table`, a `float32[V@model,d]`, with one row for each word, hidden vectors `h`, a `float32[B@data,d]`, targets, an `int32[B@data]`, and a Python int `vocab`. So that M divides V, the table has V - `vocab` additional rows at its end, with arbitrary finite numbers. They are not words, and must not change the loss. The scores are `h @ table.T`. The result is the mean over the B examples of the cross-entropy `log(sum(exp(scores))) - scores[target]`, as a replicated float32 scalar.
+#
+# **Example.** With `h` of zeros, all scores are 0. If `vocab` is 5 and V is 6, the loss is log(5) = 1.609.
+#
+# **Judged.** The values, also for scores of several thousand, and the gradients with respect to `table` and `h`. In the program of the loss, all collectives together return at most 2 · M · B / D + 4 elements. In that of the gradients, they return at most 4 · M · B / D + 8 elements more than a shard of the table and a shard of `h` have. **Not judged.** The mode in which you write the function.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Each device has the scores of its own words for its examples. Which three numbers for each example would the devices have to exchange?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Device i along `model` has the words from i · V / M on. With the numbers of these words, you can find the target and the additional rows. The largest score must be the same on all devices along `model`, and it needs no gradient.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Replace the scores of additional rows by -inf before everything else. Then use `jax.lax.pmax(jax.lax.stop_gradient(scores).max(1), "model")`, a `psum` of the sums of `exp(scores - largest)`, and a `psum` of the scores where the number of the word equals the target. At the end, use `pmean` over `"data"`.
+#
+# </details>
+
+
+# %% answer="tp-vocab-loss"
+def vocab_loss(table, h, targets, vocab):
+    """table float32[V@model,d], h float32[B@data,d], targets int32[B@data], vocab int -> the mean cross-entropy ()."""
+    ### BEGIN SOLUTION
+
+    def on_one_device(table, h, targets):
+        words = jax.lax.axis_index("model") * len(table) + jnp.arange(len(table))
+        scores = jnp.where(words < vocab, h @ table.T, -jnp.inf)
+        largest = jax.lax.pmax(jax.lax.stop_gradient(scores).max(axis=1), "model")
+        total = jax.lax.psum(jnp.exp(scores - largest[:, None]).sum(axis=1), "model")
+        right = jax.lax.psum(jnp.where(words == targets[:, None], scores, 0).sum(axis=1), "model")
+        return jax.lax.pmean(jnp.mean(jnp.log(total) + largest - right), "data")
+
+    return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
+    ### END SOLUTION
+
+
+# %% check="tp-vocab-loss" name="example" points=1
+"""The example, and a loss with different scores."""
+mesh = grid(4, 2)
+table = np.arange(12, dtype=np.float32).reshape(6, 2) / 4
+targets = np.array([0, 1, 2, 3, 4, 0, 2, 4], np.int32)
+with jax.set_mesh(mesh):
+    for h, label in ((np.zeros((8, 2)), "the loss of equal scores"), (np.ones((8, 2)), "the loss of other scores")):
+        scores = (h @ table.T)[:, :5]
+        wanted = np.mean(np.log(np.exp(scores).sum(1)) - scores[np.arange(8), targets])
+        placed = place(mesh, table, "model"), place(mesh, h.astype(np.float32), "data"), place(mesh, targets, "data")
+        result = ask(vocab_loss, *placed, 5)
+        compare(result, np.float32(wanted), label=label)
+require(entries_of(result) == (), "The result is not replicated.")
+
+# %% hidden="tp-vocab-loss" name="program" points=3
+"""Right for other meshes, vocabularies and large scores, without gathering scores."""
+
+
+def probe_loss_and_gradient(table, h, targets, vocab):
+    return jax.grad(lambda table, h: vocab_loss(table, h, targets, vocab), argnums=(0, 1))(table, h)
+
+
+rng = inputs.rng()
+for along_data, along_model, unused, factor, words in (
+    (2, 4, 3, 1, "with additional rows on the last device"),
+    (2, 3, 11, 1, "with a device that has additional rows only"),
+    (4, 2, 0, 1000, "with scores of several thousand"),
+):
+    mesh, B, d = grid(along_data, along_model), along_data * int(rng.integers(2, 5)), int(rng.integers(3, 7))
+    V = along_model * 10
+    vocab = V - unused
+    table, h = rng.normal(size=(V, d)).astype(np.float32), (factor * rng.normal(size=(B, d))).astype(np.float32)
+    table[vocab:] *= 3
+    targets = rng.integers(vocab, size=B).astype(np.int32)
+    targets[:2] = 0, vocab - 1
+    scores = h.astype(np.float64) @ table[:vocab].T
+    largest = scores.max(1, keepdims=True)
+    loss = np.mean(np.log(np.exp(scores - largest).sum(1)) + largest[:, 0] - scores[np.arange(B), targets])
+    back = np.exp(scores - largest) / np.exp(scores - largest).sum(1, keepdims=True)
+    back[np.arange(B), targets] -= 1
+    rows = np.zeros((V, d))
+    rows[:vocab] = back.T @ h / B
+    with case(words), jax.set_mesh(mesh):
+        placed = place(mesh, table, "model"), place(mesh, h, "data"), place(mesh, targets, "data")
+        made = program(vocab_loss, *placed, vocab)
+        compare(made.run(*placed, vocab), np.float32(loss), label="the loss")
+        require(entries_of(made.outputs) == (), "the result is not replicated.")
+        numbers = along_model * B // along_data
+        require(
+            received(made) <= 2 * numbers + 4,
+            "the collectives return more than a few numbers for each example. Exchange sums instead of scores.",
+        )
+        made = program(probe_loss_and_gradient, *placed, vocab)
+        wanted = rows.astype(np.float32), (back @ table[:vocab] / B).astype(np.float32)
+        compare(made.run(*placed, vocab), wanted, label="the gradients")
+        require(
+            received(made) <= V // along_model * d + B // along_data * d + 4 * numbers + 8,
+            "the collectives of the gradients return more than shards of the gradients and a few numbers for each example.",
+        )
+
+# %% [markdown] why="tp-vocab-loss"
+# A softmax over a partitioned axis needs the maximum and the sum over the devices, so a few numbers for each example replace a whole row of scores. The same idea is used for attention over a partitioned sequence. **Next:** With 128,000 words, 8 devices and float32, how many bytes would the gathered scores of 4,096 tokens take?
+
+
+# %% equivalent="tp-vocab-loss" because="Programs for CPUs compute the product of a bool and a number as a selection, so -inf times False is 0."
+# product for where, where(X, Y, 0) -> X * Y: right = jax.lax.psum(jnp.where(words == targets[:, None], scores, 0).sum(axis=1), "model")
+
+
+# %% wrong="tp-vocab-loss" because="Uses the largest score of each device. The devices then add exponentials with different offsets."
+def vocab_loss(table, h, targets, vocab):
+    def on_one_device(table, h, targets):
+        words = jax.lax.axis_index("model") * len(table) + jnp.arange(len(table))
+        scores = jnp.where(words < vocab, h @ table.T, -1e30)
+        largest = jax.lax.stop_gradient(scores).max(axis=1)
+        total = jax.lax.psum(jnp.exp(scores - largest[:, None]).sum(axis=1), "model")
+        right = jax.lax.psum(jnp.where(words == targets[:, None], scores, 0).sum(axis=1), "model")
+        largest = jax.lax.pmax(largest, "model")
+        return jax.lax.pmean(jnp.mean(jnp.log(total) + largest - right), "data")
+
+    return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
+
+
+# %% wrong="tp-vocab-loss" because="Does not subtract the largest score, so the exponentials overflow."
+def vocab_loss(table, h, targets, vocab):
+    def on_one_device(table, h, targets):
+        words = jax.lax.axis_index("model") * len(table) + jnp.arange(len(table))
+        scores = jnp.where(words < vocab, h @ table.T, -jnp.inf)
+        total = jax.lax.psum(jnp.exp(scores).sum(axis=1), "model")
+        right = jax.lax.psum(jnp.where(words == targets[:, None], scores, 0).sum(axis=1), "model")
+        return jax.lax.pmean(jnp.mean(jnp.log(total) - right), "data")
+
+    return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
+
+
+# %% wrong="tp-vocab-loss" because="Counts the additional rows of the table as words."
+def vocab_loss(table, h, targets, vocab):
+    def on_one_device(table, h, targets):
+        words = jax.lax.axis_index("model") * len(table) + jnp.arange(len(table))
+        scores = h @ table.T
+        largest = jax.lax.pmax(jax.lax.stop_gradient(scores).max(axis=1), "model")
+        total = jax.lax.psum(jnp.exp(scores - largest[:, None]).sum(axis=1), "model")
+        right = jax.lax.psum(jnp.where(words == targets[:, None], scores, 0).sum(axis=1), "model")
+        return jax.lax.pmean(jnp.mean(jnp.log(total) + largest - right), "data")
+
+    return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
+
+
+# %% wrong="tp-vocab-loss" because="Compares positions in the shard with `vocab` and the targets, instead of the numbers of the words."
+def vocab_loss(table, h, targets, vocab):
+    def on_one_device(table, h, targets):
+        words = jnp.arange(len(table))
+        scores = jnp.where(words < vocab, h @ table.T, -jnp.inf)
+        largest = jax.lax.pmax(jax.lax.stop_gradient(scores).max(axis=1), "model")
+        total = jax.lax.psum(jnp.exp(scores - largest[:, None]).sum(axis=1), "model")
+        right = jax.lax.psum(jnp.where(words == targets[:, None], scores, 0).sum(axis=1), "model")
+        return jax.lax.pmean(jnp.mean(jnp.log(total) + largest - right), "data")
+
+    return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
+
+
+# %% wrong="tp-vocab-loss" because="Looks up the target with `take_along_axis` on each device. An index outside of the shard reads another word's score."
+def vocab_loss(table, h, targets, vocab):
+    def on_one_device(table, h, targets):
+        words = jax.lax.axis_index("model") * len(table) + jnp.arange(len(table))
+        scores = jnp.where(words < vocab, h @ table.T, -jnp.inf)
+        largest = jax.lax.pmax(jax.lax.stop_gradient(scores).max(axis=1), "model")
+        total = jax.lax.psum(jnp.exp(scores - largest[:, None]).sum(axis=1), "model")
+        local = jnp.clip(targets - words[0], 0, len(table) - 1)
+        right = jax.lax.psum(jnp.take_along_axis(h @ table.T, local[:, None], axis=1)[:, 0], "model")
+        return jax.lax.pmean(jnp.mean(jnp.log(total) + largest - right), "data")
+
+    return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
+
+
+# %% wrong="tp-vocab-loss" because="Gathers the scores of all words on each device."
+def vocab_loss(table, h, targets, vocab):
+    def on_one_device(table, h, targets):
+        scores = jax.lax.all_gather(h @ table.T, "model", axis=1, tiled=True)[:, :vocab]
+        right = jnp.take_along_axis(scores, targets[:, None], axis=1)[:, 0]
+        return jax.lax.pmean(jnp.mean(jax.nn.logsumexp(scores, axis=1) - right), ("data", "model"))
+
+    return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
+
+
+# %% wrong="tp-vocab-loss" because="Gathers the whole table on each device, as FSDP does, and computes all scores there."
+def vocab_loss(table, h, targets, vocab):
+    scores = h @ jax.reshard(table, P())[:vocab].T
+    right = jnp.sum(jnp.where(jnp.arange(vocab) == targets[:, None], scores, 0), axis=1)
+    return jnp.mean(jax.nn.logsumexp(scores, axis=1) - right)
+
+
+# %% wrong="tp-vocab-loss" because="Takes the gradient through `pmax`, for which JAX has no rule."
+def vocab_loss(table, h, targets, vocab):
+    def on_one_device(table, h, targets):
+        words = jax.lax.axis_index("model") * len(table) + jnp.arange(len(table))
+        scores = jnp.where(words < vocab, h @ table.T, -jnp.inf)
+        largest = jax.lax.pmax(scores.max(axis=1), "model")
+        total = jax.lax.psum(jnp.exp(scores - largest[:, None]).sum(axis=1), "model")
+        right = jax.lax.psum(jnp.where(words == targets[:, None], scores, 0).sum(axis=1), "model")
+        return jax.lax.pmean(jnp.mean(jnp.log(total) + largest - right), "data")
+
+    return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
+
+
+# %% wrong="tp-vocab-loss" because="Adds the mean losses of the devices along `data` instead of averaging them."
+def vocab_loss(table, h, targets, vocab):
+    def on_one_device(table, h, targets):
+        words = jax.lax.axis_index("model") * len(table) + jnp.arange(len(table))
+        scores = jnp.where(words < vocab, h @ table.T, -jnp.inf)
+        largest = jax.lax.pmax(jax.lax.stop_gradient(scores).max(axis=1), "model")
+        total = jax.lax.psum(jnp.exp(scores - largest[:, None]).sum(axis=1), "model")
+        right = jax.lax.psum(jnp.where(words == targets[:, None], scores, 0).sum(axis=1), "model")
+        return jax.lax.psum(jnp.mean(jnp.log(total) + largest - right), "data")
+
+    return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
+
+
+# %% wrong="tp-vocab-loss" because="Averages the cross-entropies of the devices' own words, but the sum of exponentials is over all words."
+def vocab_loss(table, h, targets, vocab):
+    def on_one_device(table, h, targets):
+        words = jax.lax.axis_index("model") * len(table) + jnp.arange(len(table))
+        scores = jnp.where(words < vocab, h @ table.T, -1e30)
+        right = jax.lax.psum(jnp.where(words == targets[:, None], scores, 0).sum(axis=1), "model")
+        return jax.lax.pmean(jnp.mean(jax.nn.logsumexp(scores, axis=1) - right), ("data", "model"))
+
+    return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
+
+
+# %% wrong="tp-vocab-loss" because="Replaces the scores of additional rows by 0, which still adds exp(0) to the sum."
+def vocab_loss(table, h, targets, vocab):
+    def on_one_device(table, h, targets):
+        words = jax.lax.axis_index("model") * len(table) + jnp.arange(len(table))
+        scores = jnp.where(words < vocab, h @ table.T, 0)
+        largest = jax.lax.pmax(jax.lax.stop_gradient(scores).max(axis=1), "model")
+        total = jax.lax.psum(jnp.exp(scores - largest[:, None]).sum(axis=1), "model")
+        right = jax.lax.psum(jnp.where(words == targets[:, None], scores, 0).sum(axis=1), "model")
+        return jax.lax.pmean(jnp.mean(jnp.log(total) + largest - right), "data")
+
+    return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
+
+
+# %% right="tp-vocab-loss"
+def vocab_loss(table, h, targets, vocab):
+    words = jnp.arange(table.shape[0])
+    scores = jnp.where(words < vocab, h @ table.T, -jnp.inf)
+    right = jnp.sum(jnp.where(words == targets[:, None], scores, 0), axis=1)
+    return jnp.mean(jax.nn.logsumexp(scores, axis=1) - right)
+
+
+# %% right="tp-vocab-loss"
+def vocab_loss(table, h, targets, vocab):
+    def on_one_device(table, h, targets):
+        first = jax.lax.axis_index("model") * len(table)
+        scores = jnp.where(first + jnp.arange(len(table)) < vocab, h @ table.T, -1e30)
+        sums = jax.lax.all_gather(jax.nn.logsumexp(scores, axis=1), "model", to="varying")
+        inside = (targets >= first) & (targets < first + len(table))
+        picked = jnp.take_along_axis(scores, jnp.clip(targets - first, 0, len(table) - 1)[:, None], axis=1)[:, 0]
+        right = jax.lax.psum(jnp.where(inside, picked, 0), "model")
+        loss = jnp.mean(jax.nn.logsumexp(sums, axis=0) - right)
+        return jax.lax.pmean(loss, ("data", "model"))
+
+    return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
+
+
+# %% right="tp-vocab-loss"
+def vocab_loss(table, h, targets, vocab):
+    words = jnp.arange(table.shape[0])
+    logits = jnp.where(words < vocab, jnp.einsum("bd,vd->bv", h, table), -1e30)
+    hot = words[None, :] == targets[:, None]
+    return -jnp.mean(jnp.where(hot, jax.nn.log_softmax(logits, axis=1), 0).sum(axis=1))
