@@ -1537,7 +1537,6 @@ def time_it(f, x, repeats=5):
 
 
 # %% wrong="arrays-time-it" because="Takes the fastest call, which is not the median if most calls are slow."
-import time
 
 
 def time_it(f, x, repeats=5):
