@@ -5,7 +5,7 @@
 # Most checks turn your function into **one program** (lesson 02 shows how) and then run the program on many inputs. Write your answers with `jnp`, because NumPy computations cannot be part of a program. Several exercises require "the same program at any size". This means that more numbers give larger arrays, but not more operations. JAX unrolls a Python loop, so its program grows with the number of inputs.
 
 # %% setup
-from grader.checks import ask, compare, error, inputs, program, require
+from grader.checks import ask, case, compare, error, inputs, program, require
 import time
 
 import jax
@@ -108,7 +108,7 @@ require(
 # Odd counts beyond 2,048 have no place in 16-bit floats. Last, since a Python loop would take long over so many.
 idx = inputs.rng().permutation(np.repeat(np.arange(4), [2601, 399, 0, 1])).astype(np.int32)
 got = program(lambda idx: scatter_count(idx, 4), idx).run(idx)
-compare(got, np.array([2601, 399, 0, 1], np.int32), label="the count of 3,001 indices, most of them equal,")
+compare(got, np.array([2601, 399, 0, 1], np.int32), label="the count of 3,001 mostly equal indices")
 
 # %% [markdown] why="arrays-scatter-count"
 # `.at[idx].add` is one operation, a *scatter*. Each index contributes its 1, and all updates of the same index are summed. **Next:** `.at[]` also has `max`, `min` and `multiply`. How would you find the largest sale of each shop?
@@ -156,7 +156,7 @@ def scatter_count(idx, n):
     return counts.at[idx].add(idx)
 
 
-# %% wrong="arrays-scatter-count" because="Counts in 16-bit floats, but bfloat16 has no numbers between 256 and 258."
+# %% wrong="arrays-scatter-count" because="Counts in 16-bit floats, which do not represent every integer above 256 (bfloat16) or 2048 (float16)."
 def scatter_count(idx, n):
     rows = jax.nn.one_hot(idx, n, dtype=jnp.bfloat16)
     return rows.sum(axis=0).astype(jnp.int32)
@@ -188,6 +188,12 @@ def scatter_count(idx, n):
     ends = counts.at[idx].max(jnp.arange(1, idx.shape[0] + 1, dtype=jnp.int32))
     ends = jax.lax.cummax(ends)
     return jnp.diff(ends, prepend=jnp.int32(0))
+
+
+# %% wrong="arrays-scatter-count" because="Counts in 16-bit floats, which do not represent every integer above 256 (bfloat16) or 2048 (float16)."
+def scatter_count(idx, n):
+    table = jax.nn.one_hot(idx, n, dtype=jnp.float16)
+    return jnp.sum(table, axis=0).astype(jnp.int32)
 
 
 # %% right="arrays-scatter-count"
@@ -402,6 +408,20 @@ def safe_gather(x, i, fill):
     n = x.shape[0]
     result = jnp.full_like(i, fill)
     return jnp.where((i >= 0) & (i < n), x[jnp.clip(i, 0, n - 1)], result)
+
+
+# %% wrong="arrays-safe-gather" because="Chooses by multiplying with masks, but inf or NaN times 0 is NaN."
+def safe_gather(x, i, fill):
+    valid = ((i >= 0) & (i < x.shape[0])).astype(x.dtype)
+    return x[i] * valid + jnp.asarray(fill, x.dtype) * (1 - valid)
+
+
+# %% wrong="arrays-safe-gather" because="Maps over the indices with vmap, but a single index has no axis to map over."
+def safe_gather(x, i, fill):
+    def one(j):
+        return jnp.where((j >= 0) & (j < len(x)), x[j], fill)
+
+    return jax.vmap(one)(i)
 
 
 # %% right="arrays-safe-gather"
@@ -653,6 +673,26 @@ def predict_dtypes(left, right):
         if library:  # not a JAX array: a number
             return {"b": True, "i": 1, "f": 1.0}[kind[0]]
         return jnp.ones((), description)
+
+    return jnp.add(operand(left), operand(right)).dtype.name
+
+
+# %% wrong="arrays-predict-dtypes" because="Adds NumPy operands with +, which follows NumPy's rules, and converts only the sum to 32 bits."
+def predict_dtypes(left, right):
+    def operand(name):
+        if name.startswith("python "):
+            return {"bool": True, "int": 1, "float": 1.0}[name[7:]]
+        return np.ones((), jnp.dtype(name.removeprefix("numpy ")))
+
+    return np.add(operand(left), operand(right)).dtype.name.replace("64", "32")
+
+
+# %% wrong="arrays-predict-dtypes" because="Treats a Python number as an array of its default dtype, which is not weakly typed, so that bfloat16 times 2.0 would be float32."
+def predict_dtypes(left, right):
+    names = {"python bool": "bool", "python int": "int64", "python float": "float64"}
+
+    def operand(name):
+        return np.ones((), names.get(name, name.removeprefix("numpy ")))
 
     return jnp.add(operand(left), operand(right)).dtype.name
 
@@ -938,7 +978,8 @@ def draw(h, w):
 
 for h, w in ((5, 5), (4, 3), (7, 6)):
     frame, gains = draw(h, w)
-    made = program(repair, frame, gains)
+    with case(f"for {h} rows and {w} columns"):
+        made = program(repair, frame, gains)
     for dead in (False, True):
         frame = frame if dead else np.abs(frame)
         got, mended = made.run(frame, gains), wanted(frame, gains)
@@ -1136,6 +1177,17 @@ def repair(frame, gains):
     frame = frame.at[1::2].set(frame[1::2, ::-1])
     frame = (frame + jnp.abs(frame)) / 2  # 0 where negative, no mask needed
     frame = frame / gains[:, None]
+    frame = frame.at[:, 0].set(frame[:, 1])
+    return frame.at[:, -1].set(frame[:, -2])
+
+
+# %% wrong="arrays-in-place" because="Reshapes the rows into pairs, which needs an even number of rows."
+def repair(frame, gains):
+    frame = jnp.asarray(frame)
+    h, w = frame.shape
+    pairs = frame.reshape(h // 2, 2, w)
+    frame = jnp.stack([pairs[:, 0], pairs[:, 1, ::-1]], axis=1).reshape(h, w)
+    frame = jnp.where(frame < 0, 0, frame) / gains[:, None]
     frame = frame.at[:, 0].set(frame[:, 1])
     return frame.at[:, -1].set(frame[:, -2])
 
@@ -1482,6 +1534,19 @@ def time_it(f, x, repeats=5):
         jax.block_until_ready(f(x))
         seconds.append(time.perf_counter() - start)
     return float(np.median(seconds[1:]))  # the first call compiles
+
+
+# %% wrong="arrays-time-it" because="Takes the fastest call, which is not the median if most calls are slow."
+
+
+def time_it(f, x, repeats=5):
+    jax.block_until_ready(f(x))
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(f(x))
+        times.append(time.perf_counter() - start)
+    return float(min(times))
 
 
 # %% right="arrays-time-it"

@@ -768,6 +768,23 @@ def name_that_error(name, traced):
     return "no error" if not traced else always.get(name) or (problem if argument in traced else "no error")
 
 
+# %% wrong="tracing-errors" because="Expects the error whichever argument is traced, but only some arguments cause it."
+def name_that_error(name, traced):
+    errors = {
+        "repeat": "TracerIntegerConversionError",
+        "positive": "NonConcreteBooleanIndexError",
+        "sine": "TracerArrayConversionError",
+        "gain": "ConcretizationTypeError",
+        "blank": "TypeError",
+        "keep": "UnexpectedTracerError",
+    }
+    if name == "flip":
+        return "TracerBoolConversionError" if "n" in traced else "no error"
+    if name in ("positive", "gain", "keep"):
+        return errors[name]
+    return errors.get(name, "no error") if traced else "no error"
+
+
 # %% right="tracing-errors"
 def name_that_error(name, traced):
     plain = {"x": jnp.array([0.1, 0.2, 0.3, 0.4]), "n": 3}

@@ -9,7 +9,7 @@ import copy
 import functools
 import warnings
 
-from grader.checks import ask, compare, counted, error, inputs, program, require
+from grader.checks import ask, case, compare, counted, error, inputs, program, require
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -838,6 +838,16 @@ def static_or_traced(step):
     return call
 
 
+# %% wrong="jit-static-or-traced" because="Chooses with switch between all cases, so each program contains all of them."
+def static_or_traced(step):
+    cases = [
+        lambda x, rate, t, clip=clip, order=order: step(x, rate, t, clip, order)
+        for clip in (False, True)
+        for order in range(5)
+    ]
+    return jax.jit(lambda x, rate, t, clip, order: jax.lax.switch(5 * clip + order, cases, x, rate, t))
+
+
 # %% right="jit-static-or-traced"
 def static_or_traced(step):
     return jax.jit(step, static_argnums=(3, 4))
@@ -1429,7 +1439,9 @@ def spoiled(got):
 PADDING = "it includes results of `feature` for padding, such as inf, and inf times 0 is NaN."
 sizes = [int(n) for n in inputs.rng().permutation([1, 2, 3, 4, 5])]
 tables = [inputs.rng().normal(size=(n, 4)).astype(np.float32) for n in sizes]
-for n, rows, got in zip(sizes, tables, ask(probe_means, tables), strict=True):
+with case("for tables of 1 to 5 rows and the buckets 3 and 5"):
+    means = ask(probe_means, tables)
+for n, rows, got in zip(sizes, tables, means, strict=True):
     place = "a full bucket" if n in (3, 5) else "padding"
     wanted = np.mean(1 / np.sqrt(np.sum(rows**2, axis=1)))
     require(n in (3, 5) or not spoiled(got), f"The mean with padding is not finite: {PADDING}")
@@ -1763,6 +1775,21 @@ def bucketed(feature, buckets):
         size = min(bucket for bucket in buckets if bucket >= n)
         padded = np.zeros((size, rows.shape[1]), np.float32)
         padded[:n] = rows
+        return jnp.mean(compiled(padded)[:n])
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Pads with jnp outside of jit. This padding is itself compiled for every new number of rows."
+def bucketed(feature, buckets):
+    compiled = jax.jit(feature)
+
+    def mean(rows):
+        n = len(rows)
+        sizes = [size for size in buckets if size >= n]
+        if not sizes:
+            raise ValueError(f"too many rows: {n}")
+        padded = jnp.pad(jnp.asarray(rows), ((0, sizes[0] - n), (0, 0)))
         return jnp.mean(compiled(padded)[:n])
 
     return mean

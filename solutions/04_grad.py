@@ -5,7 +5,7 @@
 # "The gradient with respect to `params`" means one derivative for each number in `params`, in a container of the same structure. Most exercises need only the core of the lesson. The others name the Deeper section that they need.
 
 # %% setup
-from grader.checks import ask, compare, counted, inputs, program, require
+from grader.checks import ask, case, compare, counted, inputs, program, require
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -142,7 +142,8 @@ wanted = {"loss": derivative**2 / 4, "params": {"w": derivative * x, "b": deriva
 compare(first, wanted, atol=1e-3, label="the result for a linear model")
 wanted = jax.tree.map(lambda value: np.asarray(-3 * value, np.float32), wanted)
 compare(second, {**wanted, "loss": wanted["loss"] + np.float32(4)}, atol=1e-3, label="the result for a second loss")
-made = program(lambda params, x, y: grads(network_loss, params, x, y), *draw())
+with case("for the loss of a network"):
+    made = program(lambda params, x, y: grads(network_loss, params, x, y), *draw())
 for _ in range(3):
     params, x, y = draw()
     compare(made.run(params, x, y), by_hand(params, x, y), atol=1e-4, label="the result for a network")
@@ -245,6 +246,13 @@ def grads(loss, params, x, y):
 def grads(loss, params, x, y):
     value, backward = jax.vjp(lambda params, x: loss(params, x, y), params, x)
     by_params, by_x = backward(value)  # start the backward pass from the loss
+    return {"loss": value, "params": by_params, "x": by_x}
+
+
+# %% wrong="grad-grads" because="Computes the gradient with respect to x from the one for b and the weights, which holds only for a linear model."
+def grads(loss, params, x, y):
+    value, by_params = jax.value_and_grad(loss)(params, x, y)
+    by_x = by_params["b"] * params["w"]
     return {"loss": value, "params": by_params, "x": by_x}
 
 
@@ -693,6 +701,20 @@ def third_derivative(f, x):
     return (second(x + h) - second(x - h)) / (2 * h)
 
 
+# %% wrong="grad-third-derivative" because="Passes each derivative on as the next x, instead of differentiating the derivative."
+def third_derivative(f, x):
+    for _ in range(3):
+        x = jax.grad(f)(x)
+    return x
+
+
+# %% wrong="grad-third-derivative" because="Computes the last derivative by a finite difference, which is inaccurate if the second derivative is large."
+def third_derivative(f, x):
+    second = jax.grad(jax.grad(f))
+    h = 0.0625
+    return (second(x + h) - second(x - h)) / (2 * h)
+
+
 # %% right="grad-third-derivative"
 def third_derivative(f, x):
     from jax.experimental import jet
@@ -810,7 +832,8 @@ params = {"weights": weights, "gain": gain}
 now, later = (np.exp(where @ weights) for where in (states, following))
 errors = 2 * (gain * (now - later / 2) - rewards) / 6
 wanted = {"weights": ((errors * gain * now) @ states).astype(np.float32), "gain": np.float32(errors @ now)}
-got = program(probe_other, params, states, rewards, following).run(params, states, rewards, following)
+with case("for a value function with other parameters"):
+    got = program(probe_other, params, states, rewards, following).run(params, states, rewards, following)
 compare(got, wanted, rtol=1e-3, atol=1e-4, label="the gradient for another value function")
 
 # %% [markdown] why="grad-stop-target"
@@ -921,6 +944,16 @@ def stop_target(value, params, states, rewards, next_states, discount):
 
     # the target follows with the part `discount` of each change, take that out again
     return jax.tree.map(lambda g: g / (1 - discount), jax.grad(loss)(params))
+
+
+# %% wrong="grad-stop-target" because="Uses the parameter names of the example, but another value function has other names."
+def stop_target(value, params, states, rewards, next_states, discount):
+    def loss(params):
+        frozen = {"w": jax.lax.stop_gradient(params["w"]), "b": jax.lax.stop_gradient(params["b"])}
+        target = rewards + discount * value(frozen, next_states)
+        return jnp.mean((value(params, states) - target) ** 2)
+
+    return jax.grad(loss)(params)
 
 
 # %% right="grad-stop-target"
@@ -1723,11 +1756,11 @@ compare(got, np.array([1.236932, 0.632456], np.float32), label="the uncertaintie
 """Right for any rectangle, also if one side is exact, negative or 0."""
 made = program(lambda x, sigma: propagate(rectangle, x, sigma), np.zeros(2, np.float32), np.zeros(2, np.float32))
 cases = ("", " where one side is exact", " where one input is negative", " where one input is 0")
-for case, what in enumerate(cases):
+for index, what in enumerate(cases):
     x, sigma = inputs.rng().uniform(1, 3, size=(2, 2)).astype(np.float32)
     one = int(inputs.rng().integers(2))
-    sigma[one] *= case != 1
-    x[one] *= (1, 1, -1, 0)[case]
+    sigma[one] *= index != 1
+    x[one] *= (1, 1, -1, 0)[index]
     area, perimeter = np.hypot(x[1] * sigma[0], x[0] * sigma[1]), 2 * np.hypot(sigma[0], sigma[1])
     compare(made.run(x, sigma), np.array([area, perimeter], np.float32), label=f"the uncertainties{what}")
 

@@ -5,7 +5,7 @@
 # All exercises need only the core of the lesson. Several of them require "the same program at any size". This means that twice as many rows give larger arrays, but not more operations. JAX unrolls a Python loop, so its program grows with the number of rows. A program made by `vmap` does not grow.
 
 # %% setup
-from grader.checks import ask, compare, counted, error, inputs, program, require
+from grader.checks import ask, case, compare, counted, error, inputs, program, require
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -203,6 +203,14 @@ def pairwise_l1(l1, xs, ys):
     return jax.vmap(one_to_all, in_axes=(0, None))(xs, ys)
 
 
+# %% wrong="vmap-pairwise" because="Computes the distance by broadcasting and never calls l1."
+def pairwise_l1(l1, xs, ys):
+    def one_to_all(x, ys):
+        return jnp.sum(jnp.maximum(ys - x[None, :], 0), axis=1)
+
+    return jax.vmap(one_to_all, in_axes=(0, None))(xs, ys)
+
+
 # %% right="vmap-pairwise"
 def pairwise_l1(l1, xs, ys):
     i, j = jnp.divmod(jnp.arange(len(xs) * len(ys)), len(ys))
@@ -323,7 +331,15 @@ def expected(key, w, b, x):
     return {"out": np.stack(outs, 1 if key == "columns" else 0), "norm": np.array([np.linalg.norm(o) for o in outs])}
 
 
+def probe_one(key, w, b, x):
+    in_axes, out_axes = in_axes_puzzle()[key]
+    return jax.vmap(layer, in_axes=in_axes, out_axes=out_axes)({"w": w, "b": b}, x)
+
+
 ws, bs, xs = draw()
+for key in KEYS:
+    raised = error(probe_one, key, ws[key], bs[key], xs[key])
+    require(raised is None, f'With your axes for "{key}", JAX raised {raised}.', kind="raised")
 made = program(probe_all, ws, bs, xs)
 for _ in range(2):
     ws, bs, xs = draw()
@@ -345,7 +361,7 @@ def in_axes_puzzle():
     }
 
 
-# %% wrong="vmap-axes" because="Takes out_axes for the position of the features, so the examples stay in the rows."
+# %% wrong="vmap-axes" because="Leaves out_axes of `columns` at 0, so the examples stay in the rows."
 def in_axes_puzzle():
     return {
         "examples": ((None, 0), 0),
@@ -413,6 +429,16 @@ def in_axes_puzzle():
         "columns": ((None, 1), {"out": 1, "norm": 0}),
         "ensemble": (({"w": 0, "b": None}, None), 0),
         "stacked": ((-1, -1), 0),
+    }
+
+
+# %% wrong="vmap-axes" because="Gives one number as out_axes of `columns`, which also applies to the norm, but its only axis is 0."
+def in_axes_puzzle():
+    return {
+        "examples": ((None, 0), 0),
+        "columns": ((None, 1), 1),
+        "ensemble": (({"w": 0, "b": None}, None), 0),
+        "stacked": (({"w": 2, "b": 1}, 0), 0),
     }
 
 
@@ -992,6 +1018,20 @@ for _ in range(3):
     compare(made.run(x, rows), by_hand(x, rows), label="the result for 3 of 4 rows")
 
 
+def probe_waves(w, x, rows):
+    return jacobian_rows(lambda x: w @ jnp.sin(x), x, rows)
+
+
+for m in (7, 2):
+    rng = inputs.rng()
+    w, x = rng.normal(size=(m, 5)).astype(np.float32), rng.normal(size=5).astype(np.float32)
+    rows = np.array([m - 1, 0, m - 1], np.int32)
+    raised = error(probe_waves, w, x, rows)
+    require(raised is None, f"For a function from 5 inputs to {m} outputs, your answer raised {raised}.", kind="raised")
+    got = program(probe_waves, w, x, rows).run(w, x, rows)
+    compare(got, (w * np.cos(x))[rows], label=f"the result for a function from 5 inputs to {m} outputs")
+
+
 def probe_half(x, rows):
     return jax.eval_shape(lambda x, rows: jacobian_rows(neighbours, x, rows), x, rows).dtype
 
@@ -1084,6 +1124,12 @@ def jacobian_rows(f, x, rows):
     return jax.vmap(column, out_axes=1)(jnp.eye(x.shape[0], dtype=x.dtype))
 
 
+# %% wrong="vmap-jacobian-rows" because="Assumes that f has one output fewer than inputs, as in the example."
+def jacobian_rows(f, x, rows):
+    _, pull = jax.vjp(f, x)
+    return jax.vmap(pull)(jax.nn.one_hot(rows, x.shape[0] - 1, dtype=x.dtype))[0]
+
+
 # %% right="vmap-jacobian-rows"
 def jacobian_rows(f, x, rows):
     return jax.vmap(lambda row: jax.grad(lambda x: f(x)[row])(x))(rows)
@@ -1156,7 +1202,10 @@ def one_by_one(xs, ys, strengths):
     return weights.astype(np.float32)
 
 
-made = program(batched_solve, np.zeros((3, 40, 3), np.float32), np.zeros((3, 40), np.float32), np.zeros(3, np.float32))
+with case("for 3 tasks of 40 examples with 3 features"):
+    made = program(
+        batched_solve, np.zeros((3, 40, 3), np.float32), np.zeros((3, 40), np.float32), np.zeros(3, np.float32)
+    )
 for _ in range(3):
     rng = inputs.rng()
     xs, ys = rng.normal(size=(3, 40, 3)).astype(np.float32), rng.normal(size=(3, 40)).astype(np.float32)
@@ -1169,7 +1218,8 @@ for _ in range(3):
 rng = inputs.rng()
 xs, ys = rng.normal(size=(5, 40, 3)).astype(np.float32), rng.normal(size=(5, 40)).astype(np.float32)
 strengths = rng.uniform(1, 20, size=12).astype(np.float32)
-few, many = program(batched_solve, xs[:3], ys[:3], strengths[:3]), program(batched_solve, xs, ys, strengths)
+with case("for tasks of 40 examples with 3 features"):
+    few, many = program(batched_solve, xs[:3], ys[:3], strengths[:3]), program(batched_solve, xs, ys, strengths)
 systems = np.einsum("tnd,tne->tde", xs, xs)[:, None] + strengths[:, None, None] * np.eye(3)
 wanted = np.einsum("tsde,tnd,tn->tse", np.linalg.inv(systems), xs, ys).astype(np.float32)
 compare(many.run(xs, ys, strengths), wanted, rtol=1e-3, atol=1e-4, label="the result for 5 tasks and 12 strengths")
@@ -1270,6 +1320,24 @@ def batched_solve(xs, ys, strengths):
     def one_task(x, y):
         gram, moments = x.T @ x, x.T @ y
         return jax.vmap(lambda strength: jnp.linalg.inv(gram + strength * jnp.eye(x.shape[1])) @ moments)(strengths)
+
+    return jax.vmap(one_task)(xs, ys)
+
+
+# %% wrong="vmap-batched-solve" because="Uses jnp.linalg.inv or jnp.linalg.solve, which contain a loop for pivoting."
+def batched_solve(xs, ys, strengths):
+    def one_task(x, y):
+        gram, moment = x.T @ x, x.T @ y
+        return jax.vmap(lambda strength: jnp.linalg.solve(gram + strength * jnp.eye(x.shape[1]), moment))(strengths)
+
+    return jax.vmap(one_task)(xs, ys)
+
+
+# %% wrong="vmap-batched-solve" because="Multiplies X by its transpose in the wrong order, which gives a matrix of examples instead of features."
+def batched_solve(xs, ys, strengths):
+    def one_task(x, y):
+        gram, moment = x @ x.T, x.T @ y
+        return jax.vmap(lambda strength: solve_spd(gram + strength * jnp.eye(gram.shape[0]), moment))(strengths)
 
     return jax.vmap(one_task)(xs, ys)
 

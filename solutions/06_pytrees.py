@@ -632,6 +632,15 @@ def step_by_parts(rates, params, gradients):
     return jax.tree.map_with_path(update, params, gradients)
 
 
+# %% wrong="pytrees-rates" because="Combines rates and leaves by position, but one rate may apply to several leaves."
+def step_by_parts(rates, params, gradients):
+    leaves, treedef = jax.tree.flatten(params)
+    numbers = jax.tree.leaves(rates)
+    numbers = numbers + [numbers[-1]] * (len(leaves) - len(numbers))
+    updates = zip(leaves, jax.tree.leaves(gradients), numbers, strict=True)
+    return treedef.unflatten([(p - rate * g).astype(p.dtype) for p, g, rate in updates])
+
+
 # %% right="pytrees-rates"
 def step_by_parts(rates, params, gradients):
     spread = jax.tree.broadcast(rates, params)
@@ -956,6 +965,18 @@ def map_by_path(rules, tree):
     return jax.tree.map_with_path(change, tree)
 
 
+# %% wrong="pytrees-by-path" because="Joins the keys by a dot instead of a slash, so a pattern with a slash matches nothing."
+def map_by_path(rules, tree):
+    def change(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        for pattern, function in rules:
+            if re.search(pattern, name):
+                return function(leaf)
+        return leaf
+
+    return jax.tree.map_with_path(change, tree)
+
+
 # %% right="pytrees-by-path"
 def map_by_path(rules, tree):
     places, form = jax.tree.flatten_with_path(tree)
@@ -1094,6 +1115,21 @@ rest = {"a": [Layer(None, None), (0, "relu", None)], "b": {"c": None, "d": "", "
 only = {"w": None, "b": None}, {"w": x, "b": None}
 what = "`combine(kept, rest)` (both have `None` at one place)"
 compare(told(what, *only), only[1], label=what)
+others = {"scalar": np.float32(x[0]), "complex": complex(x[1], x[2]), "dtype": np.dtype(np.int8)}
+what = "`combine(kept, rest)` (a NumPy scalar, a complex number and a dtype)"
+compare(told(what, others, dict.fromkeys(others)), others, label=what)
+
+
+def probe_functions(x):
+    """What the functions in a tree return after `combine`."""
+    parts = {"change": CHANGES["negate"], "class": None}, {"change": None, "class": Layer}
+    whole = combine(*parts)
+    return [whole["change"](x), whole["class"](x, None)]
+
+
+raised = error(probe_functions, x)
+require(raised is None, f"Calling the leaves of `combine(kept, rest)` (a function and a class) raised {raised}.")
+compare(ask(probe_functions, x), [-x, Layer(x, None)], label="the results of leaves that are functions")
 for what, pair in (("`combine(kept, rest)`", (kept, rest)), ("`combine(rest, kept)`", (rest, kept))):
     compare(told(f"{what} (nested containers, which contain `None` themselves)", *pair), tree, label=what)
 
@@ -1259,6 +1295,22 @@ def combine(one, other):
     """The tree that has, at each place, what is not None in one of the two."""
     missing = iter(jax.tree.leaves(other))
     return jax.tree.map(lambda leaf: next(missing) if leaf is None else leaf, one, is_leaf=lambda node: node is None)
+
+
+# %% wrong="pytrees-partition" because="Lists the types that a leaf may have, so a leaf of another type is taken for missing."
+def partition(wanted, tree):
+    kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
+    rest = jax.tree.map(lambda leaf: leaf if not wanted(leaf) else None, tree)
+    return kept, rest
+
+
+def combine(one, other):
+    def pick(a, b):
+        if isinstance(a, np.ndarray | jax.Array | str | int | float):
+            return a
+        return b
+
+    return jax.tree.map(pick, one, other, is_leaf=lambda node: node is None)
 
 
 # %% right="pytrees-partition"
@@ -1509,6 +1561,31 @@ def register_point(cls):
         return [(key("x"), point.x), (key("y"), point.y)], None
 
     jax.tree_util.register_pytree_with_keys(cls, apart, lambda nothing, leaves: cls(*leaves, seen["unit"]))
+    return cls
+
+
+# %% wrong="pytrees-register" because="Loses the unit when it flattens the point and always rebuilds it with the unit of the example."
+def register_point(cls):
+    def flatten(point):
+        return [(jax.tree_util.GetAttrKey("x"), point.x), (jax.tree_util.GetAttrKey("y"), point.y)], None
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten, lambda _, children: cls(*children, "km"))
+    return cls
+
+
+# %% wrong="pytrees-register" because="Stores the whole point as its static part. Two points are never equal, so each one is traced."
+def register_point(cls):
+    import copy
+
+    def flatten(point):
+        return [(jax.tree_util.GetAttrKey(name), getattr(point, name)) for name in ("x", "y")], point
+
+    def unflatten(old, children):
+        new = copy.copy(old)
+        new.x, new.y = children
+        return new
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
     return cls
 
 

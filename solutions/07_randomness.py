@@ -209,7 +209,7 @@ def init_mlp(key, sizes):
 # ## Dropout
 # **Goal.** During training, dropout sets each entry of a layer's output to 0 with some probability. It divides the other entries by the probability of being kept, so that the mean stays the same on average. Each layer must drop different entries, and every run must be reproducible.
 #
-# **Signature.** `dropout(key, layer, x, rate)`. `layer` is an int and `x` is a float array of any shape. `rate` is a Python float from 0 to 1, the probability that an entry is dropped. The result has the shape and dtype of `x`.
+# **Signature.** `dropout(key, layer, x, rate)`. `layer` is an int, 0 or larger, and `x` is a float array of any shape. `rate` is a Python float from 0 to 1, the probability that an entry is dropped. The result has the shape and dtype of `x`.
 #
 # The derivation of the mask is prescribed. The key of a layer is `key` with `layer` folded in. Call `jax.random.bernoulli` with this key, the probability that an entry is **kept**, and the shape of `x`. Entries are kept where it returns True.
 #
@@ -287,6 +287,17 @@ for layer, rate, shape in ((4, 0.7, (7, 9)), (0, 0.2, (7, 9)), (5, 0.5, (3, 4, 5
             "The right entries are dropped, but the others are not scaled correctly. Which factor keeps the mean the same on average?",
         )
     compare(got, wanted, label=f"the result for an input of {len(shape)} axes and rate {rate:g}")
+layer, key, x = int(inputs.rng().integers(10**5, 10**6)), inputs.key(), np.ones((7, 9), np.float32)
+raised = error(dropout, key, layer, jnp.asarray(x), 0.5)
+require(raised is None, f"For a layer with a large number, your answer raised {raised}.", kind="raised")
+got = ask(dropout, key, layer, jnp.asarray(x), 0.5)
+wanted = 2 * np.asarray(jax.random.bernoulli(jax.random.fold_in(key, layer), 0.5, x.shape)).astype(np.float32)
+if getattr(got, "shape", None) == x.shape:
+    require(
+        np.array_equal(np.asarray(got) > 0, wanted > 0),
+        "In a layer with a large number, the wrong entries are dropped. Did you create keys for a limited number of layers?",
+    )
+compare(got, wanted, label="the result for a layer with a large number")
 
 # %% hidden="random-dropout" name="dtype" points=1
 """The result has the dtype of `x`, also in bfloat16."""
@@ -374,6 +385,13 @@ def dropout(key, layer, x, rate):
     return jnp.where(kept, x / keep, jnp.zeros_like(x))
 
 
+# %% wrong="random-dropout" because="Creates keys for a limited number of layers. A larger index is out of bounds and gets the last key."
+def dropout(key, layer, x, rate):
+    keys = jax.random.split(key, 8)
+    mask = jax.random.bernoulli(keys[layer], 1 - rate, x.shape)
+    return jnp.where(mask, x / (1 - rate), 0)
+
+
 # %% right="random-dropout"
 def dropout(key, layer, x, rate):
     own = jax.random.fold_in(key, layer)
@@ -396,7 +414,7 @@ def dropout(key, layer, x, rate):
 #
 # **Example.** `step_key(key, 700, 2)` is the same key whether this program has run steps 0 to 699 or not. It differs from the key of step 701, of purpose 1, and of a different first `key`.
 #
-# **Judged.** All steps and purposes have different keys. The same step and purpose always give the same key. Your answer can be traced. **Not judged.** How you derive the keys.
+# **Judged.** All steps and purposes have different keys. The same step and purpose always give the same key. Your answer can be called with a traced `step` and a traced `purpose`. **Not judged.** How you derive the keys.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -574,6 +592,11 @@ def step_key(key, step, purpose):
     words = jax.random.key_data(key)
     place = jnp.stack([jnp.asarray(step), jnp.asarray(purpose)]).astype(jnp.uint32)
     return jax.random.wrap_key_data(words + place)
+
+
+# %% wrong="random-step-key" because="Multiplies the step by 9, but there are ten purposes, so purpose 9 shares its key with purpose 0 of the next step."
+def step_key(key, step, purpose):
+    return jax.random.fold_in(key, step * 9 + purpose)
 
 
 # %% right="random-step-key"
@@ -828,6 +851,16 @@ def shuffled_epochs(key, steps, n, size):
         return jax.lax.dynamic_slice_in_dim(jnp.roll(order, epoch), place * size, size)
 
     return jax.vmap(batch)(steps)
+
+
+# %% wrong="random-epochs" because="Numbers the examples of all epochs in one sequence, so an epoch ends within a batch if `size` does not divide n."
+def shuffled_epochs(key, steps, n, size):
+    def entry(place):
+        order = jax.random.permutation(jax.random.fold_in(key, place // n), n)
+        return order[place % n]
+
+    places = steps[:, None] * size + jnp.arange(size)
+    return jax.vmap(jax.vmap(entry))(places)
 
 
 # %% right="random-epochs"
@@ -1546,7 +1579,7 @@ def kick(key, step, ids, positions, strength):
     return positions + strength * jnp.stack([jax.random.normal(jax.random.fold_in(now, i), (3,)) for i in ids])
 
 
-# %% wrong="random-kicks" because="Packs step and id into one 32-bit number, so large ids share a number with other steps."
+# %% wrong="random-kicks" because="Combines step and id into one number, with a factor that is smaller than the largest ids."
 def kick(key, step, ids, positions, strength):
 
     def one(number, position):
@@ -1571,6 +1604,18 @@ def kick(key, step, ids, positions, strength):
 
     over_axes = jax.vmap(coordinate, in_axes=(None, 0))
     return positions + strength * jax.vmap(over_axes, in_axes=(0, None))(ids, jnp.arange(3))
+
+
+# %% wrong="random-kicks" because="Combines step and id into one number, with a factor that is smaller than the largest ids."
+def kick(key, step, ids, positions, strength):
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, step * 1000 + i))(ids)
+    return positions + strength * jax.vmap(lambda own: jax.random.normal(own, (3,)))(keys)
+
+
+# %% wrong="random-kicks" because="Draws kicks for a fixed number of ids, and larger ids are clamped to the last one."
+def kick(key, step, ids, positions, strength):
+    table = jax.random.normal(jax.random.fold_in(key, step), (1000, 3))
+    return positions + strength * table[ids]
 
 
 # %% right="random-kicks"

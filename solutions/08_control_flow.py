@@ -499,6 +499,14 @@ def piecewise(x):
     return jnp.where(x <= 1, x, jnp.where(x < 100, 2 * root - 1, 19.0))
 
 
+# %% wrong="control-piecewise" because="Uses a mask of booleans as an index. The number of entries under it depends on values, so it cannot be traced."
+def piecewise(x):
+    x = jnp.asarray(x)
+    middle = (x > 1) & (x < 100)
+    y = x.at[middle].set(2 * jnp.sqrt(x[middle]) - 1)
+    return y.at[x >= 100].set(19)
+
+
 # %% right="control-piecewise"
 def piecewise(x):
     return jnp.minimum(x, 1.0) + 2 * (jnp.sqrt(jnp.clip(x, 1.0, 100.0)) - 1)
@@ -812,6 +820,18 @@ def rnn(params, start, xs, length):
     _, states = jax.lax.scan(turn, start, xs)
     real = jnp.arange(xs.shape[0]) < length
     return last, jnp.where(real[:, None], states, last)
+
+
+# %% wrong="control-rnn" because="Combines the new and the old state with a factor of 0 or 1. NaN in the padding times 0 is NaN."
+def rnn(params, start, xs, length):
+    def step(state, row):
+        i, x = row
+        new = jnp.tanh(params["w"] @ state + params["u"] @ x + params["b"])
+        real = (i < length).astype(jnp.float32)
+        state = real * new + (1 - real) * state
+        return state, state
+
+    return jax.lax.scan(step, start, (jnp.arange(xs.shape[0]), xs))
 
 
 # %% right="control-rnn"
@@ -1304,7 +1324,7 @@ def chunked_map(f, xs, size):
 #
 # **Example.** Take `miss` from the setup, `w = [1]`, the rate 0.25 and three batches `x = [[1], [1], [1]]`, `y = [3, NaN, 3]`. The first step leads from 1 to 2, and the second is bad. The result is `w = [2]` and steps = 1.
 #
-# **Judged.** Values, for NaN and inf in the loss, in the gradient and in the step, and for parameters that are huge but finite. The program has one loop and does not grow with n. **Not judged.** Whether steps after the bad one are computed and discarded.
+# **Judged.** Values, for NaN and inf in the loss, in the gradient and in the step, and for parameters that are huge but finite. The program has one loop and does not grow with n. **Not judged.** Whether steps after the bad one are computed and discarded, and whether the result is selected after the loop from recorded steps.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1747,7 +1767,7 @@ def early_stop(loss, params, batches, rate):
 #
 # **Example.** `implicit_sqrt(4)` is 2. Its derivative there is 1/(2 · 2) = 0.25, and its second derivative is -1/(4 · 2³) = -0.03125.
 #
-# **Judged.** Values, and first and second derivatives in reverse mode, also under `vmap`. The program of value and gradient together has exactly one loop, the search. **Not judged.** Forward mode and third derivatives.
+# **Judged.** Values, and first and second derivatives in reverse mode, also under `vmap`. The program of value and gradient together has exactly one loop, the search. **Not judged.** Forward mode, third derivatives, and whether your answer also uses `jnp.sqrt` or Newton steps of its own.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1949,7 +1969,7 @@ def implicit_sqrt(a):
 #
 # **Example.** One environment starts from `[2.39, 1, 0, 0]` and is pushed three times with force 0. After the first push, its position is 2.41, beyond the end of the track at 2.4. This push counts. So `taken = [1]`, and all three states are `[2.41, 1, 0, 0]`.
 #
-# **Judged.** Values, also where an environment is over at the start. The program has one loop and grows neither with t nor with e. **Not judged.** Whether environments that are over are computed and discarded.
+# **Judged.** Values, also where an environment is over at the start. The program has one loop and grows neither with t nor with e. **Not judged.** Whether environments that are over are computed and discarded, and whether states are selected after the loop.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -2244,6 +2264,17 @@ def rollout(starts, forces):
         return states, jnp.minimum(standing + 1, pushes.shape[0])
 
     return jax.vmap(one)(starts, forces)
+
+
+# %% wrong="control-rollout" because="Loops over time in Python, so the program contains the code of every step."
+def rollout(starts, forces):
+    states, taken, state = [], jnp.zeros(starts.shape[0], jnp.int32), starts
+    for i in range(forces.shape[1]):
+        moves = ~jax.vmap(over)(state)
+        state = jnp.where(moves[:, None], jax.vmap(cartpole)(state, forces[:, i]), state)
+        taken = taken + moves
+        states.append(state)
+    return jnp.stack(states, axis=1), taken
 
 
 # %% right="control-rollout"

@@ -358,6 +358,15 @@ for what, warmup, cooldown, level in (
                 require(near or not np.isclose(got, peak), f"The rate is still `peak` {where}, {what}.")
                 require(near, f"The rate is wrong {where}, {what}.")
             compare(got, np.float32(wanted), label=f"the rate {where}")
+shape = float(rng.uniform(0.1, 2)), 2**14, 2**15, 2**16
+made = program(lambda shape, step: schedule(*shape)(step), shape, np.int32(0))
+for step, share in ((500, 500 / 2**14), (2**13, 0.5), (30_000, 1), (2**15 + 2**14, 0.5), (70_000, 0)):
+    got = made.run(shape, np.int32(step))
+    require(
+        getattr(got, "shape", None) != () or np.isclose(got, shape[0] * share, rtol=1e-3),
+        "The rate is wrong in a long training of 65,536 steps. Does it come from a table with a limited number of steps?",
+    )
+    compare(got, np.float32(shape[0] * share), label="a rate in a long training")
 for step, wanted in ((0, 0), (1, 0.25), (3, 0.5), (9, 0.125)):
     got = ask(lambda step: schedule(0.5, 2, 4, 10)(step) * jnp.float32(1), step)
     compare(got, np.float32(wanted), label=f"the rate at step {step}, which is a Python int,")
@@ -483,6 +492,13 @@ def schedule(peak, warmup, cooldown, total):
         return peak * jnp.clip(share, 0.0, 1.0)
 
     return rate
+
+
+# %% wrong="training-schedule" because="Looks the rate up in a table of fixed length, so all later steps get its last rate."
+def schedule(peak, warmup, cooldown, total):
+    steps = jnp.arange(1000)
+    table = peak * jnp.clip(jnp.minimum(steps / warmup, (total - steps) / cooldown), 0, 1)
+    return lambda step: table[step]
 
 
 # %% right="training-schedule"
@@ -783,6 +799,18 @@ def adam_update(params, state, gradient, rate):
         m, s = mean[name] / (1 - 0.9**count), square[name] / (1 - 0.999**count)
         new[name] = params[name] - rate * m / (jnp.sqrt(s) + 1e-8)
     return new, {"count": count, "mean": mean, "square": square}
+
+
+# %% wrong="training-adam" because="Divides by the correction of the first step in every step, although it depends on the number of steps."
+def adam_update(params, state, gradient, rate):
+    mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], gradient)
+    square = jax.tree.map(lambda s, g: 0.999 * s + 0.001 * g**2, state["square"], gradient)
+
+    def move(p, m, s):
+        return p - rate * (m / (1 - 0.9)) / (jnp.sqrt(s / (1 - 0.999)) + 1e-8)
+
+    new = jax.tree.map(move, params, mean, square)
+    return new, {"count": state["count"] + 1, "mean": mean, "square": square}
 
 
 # %% right="training-adam"
@@ -1317,6 +1345,17 @@ def accumulate(loss, params, xs, ys, size):
     return total / many, {name: array / many for name, array in summed.items()}
 
 
+# %% wrong="training-accumulate" because="Divides the sum by the size of a micro-batch instead of the number of micro-batches."
+def accumulate(loss, params, xs, ys, size):
+    def add(carry, batch):
+        return jax.tree.map(jnp.add, carry, jax.value_and_grad(loss)(params, *batch)), None
+
+    zero = jnp.float32(0), jax.tree.map(jnp.zeros_like, params)
+    batches = xs.reshape(-1, size, xs.shape[1]), ys.reshape(-1, size)
+    total, _ = jax.lax.scan(add, zero, batches)
+    return jax.tree.map(lambda leaf: leaf / size, total)
+
+
 # %% right="training-accumulate"
 def accumulate(loss, params, xs, ys, size):
     count = len(ys) // size
@@ -1344,11 +1383,11 @@ def accumulate(loss, params, xs, ys, size):
 # ## Many steps in one call
 # **Goal.** For small steps, most of the time is spent on the calls from Python. Run many steps in one compiled call, but still report the loss from time to time, and allow training to stop early.
 #
-# **Signature.** `train_in_calls(step, state, batches, every, report)`: `step(state, batch)` returns `(state, loss)` with a loss `()`. `state` is any tree. `batches` is an array or a tree of arrays with the same first axis T ≥ 1, with one batch for each step. Each call runs `every` ≥ 1 steps, and the last call may run fewer. After each call, Python calls `report(done, loss)` with the number of steps so far and the loss `()` of the last of them. If it returns `True`, training stops. Returns `(state, losses)` with the losses of all steps that ran. The caller's `state` stays usable.
+# **Signature.** `train_in_calls(step, state, batches, every, report)`: `step(state, batch)` returns `(state, loss)` with a loss `()`. `state` is any tree. `batches` is an array or a tree of arrays with the same first axis T ≥ 1, with one batch for each step. Each call runs `every` ≥ 1 steps, and the last call may run fewer. After each call, Python calls `report(done, loss)` with the number of steps so far and the loss `()` of the last of them. It returns a bool, and `True` stops the training. Returns `(state, losses)` with the losses of all steps that ran. The caller's `state` stays usable.
 #
 # **Example.** `follow` from the setup moves a tenth of the way to each sample. From the state `[0]` with the samples `[[10], [10], [10]]` and `every` 2, the states are 1, 1.9, 2.71 and the losses 100, 81, 65.61. `report` gets `(2, 81)` and `(3, 65.61)`. If it returns `True` the first time, the result is `[1.9]` and the losses `[100, 81]`.
 #
-# **Judged.** States and losses, which must equal those of single steps. The arguments of `report`, and that it can stop the training. A loop runs the steps of a call, and its program has the same length for 64 steps as for 32. `step` is traced at most twice, and later full calls reuse the compiled program. The caller's `state` is not deleted. To count loops, checks also trace all of `train_in_calls`, so it must not need values (no `float`, no NumPy, no ahead-of-time compilation). **Not judged.** Speed, and `unroll`.
+# **Judged.** States and losses, which must equal those of single steps. The arguments of `report`, and that it can stop the training. A loop runs the steps of a call, and its program has the same length for 64 steps as for 32. `step` is traced at most twice, including any trace by `jax.eval_shape`, and later full calls reuse the compiled program. The caller's `state` is not deleted. To count loops, checks also trace all of `train_in_calls`, so it must not need values (no `float`, no NumPy, no ahead-of-time compilation). **Not judged.** Speed, and `unroll`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1740,6 +1779,18 @@ def train_in_calls(step, state, batches, every, report):
     return state, jnp.concatenate(collected)
 
 
+# %% wrong="training-calls" because="Compiles a new lambda in every iteration. `jit` compares functions by identity, so every call is traced again."
+def train_in_calls(step, state, batches, every, report):
+    total, collected = len(jax.tree.leaves(batches)[0]), []
+    for start in range(0, total, every):
+        part = jax.tree.map(lambda leaf: leaf[start : start + every], batches)
+        state, losses = jax.jit(lambda state, part: jax.lax.scan(lambda s, b: step(s, b), state, part))(state, part)
+        collected.append(losses)
+        if report(start + len(losses), losses[-1]):
+            break
+    return state, jnp.concatenate(collected)
+
+
 # %% right="training-calls"
 def train_in_calls(step, state, batches, every, report):
     @jax.jit
@@ -1793,7 +1844,7 @@ def train_in_calls(step, state, batches, every, report):
 #
 # **Example.** With `misfit(x) = (x₀ - 3)²`, `optax.sgd(0.25)` and two steps, the start `[1]` goes to 2 and 2.5, the start `[7]` to 5 and 4. The result is `[2.5]` with the misfit 0.25.
 #
-# **Judged.** Values for several optimizers, including one that clips by the global norm. A start that becomes NaN, at once or later, is excluded and affects no other, even if it began at the lowest place. In the traced program, a loop runs over the steps, and neither more steps nor more starts add code. **Not judged.** Lower misfits before the last step, because only the final ones are compared.
+# **Judged.** Values for several optimizers, including one that clips by the global norm. A start that becomes NaN, at once or later, is excluded and affects no other, even if it began at the lowest place. In the traced program, a loop runs over the steps, and neither more steps nor more starts add code. **Not judged.** Lower misfits before the last step, because only the final ones are compared, and final misfits of negative infinity.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1871,10 +1922,10 @@ def draw():
 def probe_anchored(starts):
     """Descends with an optimizer whose state is the place where it began, and which pulls back there."""
 
-    def update(gradient, anchor, place):
-        return -0.25 * gradient - 0.2 * (place - anchor), anchor
+    def update(updates, state, params=None):
+        return -0.25 * updates - 0.2 * (params - state), state
 
-    return locate(lambda x: (x[0] - 3) ** 2, optax.GradientTransformation(lambda place: place, update), starts, 5)
+    return locate(lambda x: (x[0] - 3) ** 2, optax.GradientTransformation(lambda params: params, update), starts, 5)
 
 
 # The first start is the farthest: with its state, no other ends where it should.
@@ -2255,6 +2306,22 @@ def locate(misfit, tx, starts, steps):
     return places[best], values[best]
 
 
+# %% wrong="training-locate" because="Uses `argmin` directly, which treats NaN as the smallest value."
+def locate(misfit, tx, starts, steps):
+    def descend(start):
+        def step(carry, _):
+            place, state = carry
+            updates, state = tx.update(jax.grad(misfit)(place), state, place)
+            return (optax.apply_updates(place, updates), state), None
+
+        (place, _), _ = jax.lax.scan(step, (start, tx.init(start)), length=steps)
+        return place, misfit(place)
+
+    places, values = jax.vmap(descend)(starts)
+    best = jnp.argmin(values)
+    return places[best], values[best]
+
+
 # %% right="training-locate"
 def locate(misfit, tx, starts, steps):
     def step(place, state):
@@ -2282,3 +2349,22 @@ def locate(misfit, tx, starts, steps):
     found = jax.lax.map(descend, starts)
     order = jnp.argsort(jnp.where(jnp.isfinite(found["value"]), found["value"], jnp.inf))
     return found["place"][order[0]], found["value"][order[0]]
+
+
+# %% right="training-locate"
+def locate(misfit, tx, starts, steps):
+    """Descends misfit: (d,) -> () from each of starts (k, d). Returns the best final place (d,) and its misfit ()."""
+    slope = jax.grad(misfit)
+
+    def descend(start):
+        def body(carry):
+            left, place, state = carry
+            updates, state = tx.update(slope(place), state, params=place)
+            return left - 1, jax.tree.map(jnp.add, place, updates), state
+
+        _, place, _ = jax.lax.while_loop(lambda carry: carry[0] > 0, body, (jnp.int32(steps), start, tx.init(start)))
+        return place, misfit(place)
+
+    places, values = jax.vmap(descend)(jnp.asarray(starts))
+    order = jnp.argsort(jnp.where(jnp.isnan(values), jnp.inf, values))
+    return places[order[0]], values[order[0]]

@@ -9,7 +9,7 @@ import functools
 import itertools
 
 from flax import linen, nnx
-from grader.checks import ask, compare, error, inputs, program, require
+from grader.checks import ask, case, compare, error, inputs, program, require
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -431,6 +431,17 @@ class MLP(nnx.Module):
         return last(x)
 
 
+# %% wrong="nnx-mlp" because="Applies one hidden layer, however many the model has."
+class MLP(nnx.Module):
+    def __init__(self, sizes, *, rngs):
+        pairs = itertools.pairwise(sizes)
+        self.layers = nnx.List(nnx.Linear(a, b, rngs=rngs) for a, b in pairs)
+
+    def __call__(self, x):
+        *hidden, last = self.layers
+        return last(jax.nn.relu(hidden[0](x)))
+
+
 # %% right="nnx-mlp"
 class MLP(nnx.Module):
     def __init__(self, sizes, *, rngs):
@@ -531,7 +542,8 @@ for depth, rounds in ((2, 1), (4, 1), (2, 3)):
     arrays = drawn(rng, shapes | {f"stages/{i}/linear/bias": (3,) for i in range(depth)})
     earlier, x = rng.normal(size=(2, 6, 3)).astype(np.float32)
     data = depth, rounds, arrays, earlier, x
-    got = program(probe_twice, *data).run(*data)
+    with case(f"for {depth} stages, {rounds} times each"):
+        got = program(probe_twice, *data).run(*data)
     (y, outs), (_, before) = by_hand(arrays, x, depth, rounds), by_hand(arrays, earlier, depth, rounds)
     wanted = {f"stages/{i}": outs[i - depth] for i in range(depth)}
     if isinstance(got, tuple) and len(got) == 2 and isinstance(got[1], dict) and set(got[1]) == set(wanted):
@@ -577,7 +589,8 @@ arrays, x = drawn(rng, shapes), rng.normal(size=(6, 3)).astype(np.float32)
 first = np.maximum(x @ arrays["out/linear/kernel"] + arrays["out/linear/bias"], 0)
 y, outs = by_hand({name.removeprefix("rest/"): array for name, array in arrays.items()}, first + 1, 2, 1)
 wanted = y, dict(zip(places, (first, *outs), strict=True))
-got = program(probe_other, arrays, x).run(arrays, x)
+with case("for a model that is not a tower"):
+    got = program(probe_other, arrays, x).run(arrays, x)
 compare(got, wanted, rtol=1e-3, atol=1e-3, label="(y, activations) of a model that is not a tower")
 
 # %% hidden="nnx-capture" name="untouched" points=1
@@ -680,6 +693,15 @@ def capture_activations(model, x):
     found = dict(nnx.to_flat_state(captured))
     stages = [path[:-1] for path in found if path[-1] == "out"]
     return y, {"/".join(map(str, stage)): found[(*stage, "__call__")].get_value()[-1] for stage in stages}
+
+
+# %% wrong="nnx-capture" because="Returns all records, including those with other names than the outputs."
+def capture_activations(model, x):
+    y, records = nnx.capture(model, nnx.Intermediate)(x)
+    found = {}
+    for path, variable in nnx.to_flat_state(records):
+        found["/".join(map(str, path[:-1]))] = variable.get_value()[-1]
+    return y, found
 
 
 # %% right="nnx-capture"
@@ -1380,6 +1402,19 @@ def predict(model, x):
     return nnx.view(model, deterministic=True, use_running_average=True)(x)
 
 
+# %% wrong="nnx-modes" because="Returns the clone in the mode in which it updated the statistics, so Dropout stays off."
+def recalibrate(model, batches):
+    clone = nnx.clone(model)
+    clone.set_attributes(deterministic=True, use_running_average=False)
+    for batch in batches:
+        clone(batch)
+    return clone
+
+
+def predict(model, x):
+    return nnx.view(model, deterministic=True, use_running_average=True)(x)
+
+
 # %% right="nnx-modes"
 def recalibrate(model, batches):
     graphdef, state = nnx.split(model)
@@ -1735,7 +1770,7 @@ def freeze(model, tx, loss, frozen):
 #
 # **Example.** `Deep(2, 3, rngs=nnx.Rngs(0))` has `blocks/norm/mean` of shape `(3, 2)`. If every kernel and bias is 0, the output is the input, and all running means stay 0.
 #
-# **Judged.** Values and statistics in both modes, gradients, different first kernels, a loop over the blocks, and a program that does not grow with `depth`. **Not judged.** How the kernels are drawn.
+# **Judged.** Values and statistics in both modes, gradients, different first kernels, a loop over the blocks, and a program of constructor and call together that does not grow with `depth`. **Not judged.** How the kernels are drawn.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -2065,6 +2100,22 @@ class Deep(nnx.Module):
         return x
 
 
+# %% wrong="nnx-scanned" because="Gives every block the same key, so all start with the same kernel."
+class Deep(nnx.Module):
+    def __init__(self, width, depth, *, rngs):
+        one = Block(width, rngs=rngs)
+        self.blocks = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], depth, axis=0), one)
+
+    def __call__(self, x):
+        def body(x, block):
+            x = block(x)
+            return x, nnx.state(block)
+
+        x, states = jax.lax.scan(body, x, self.blocks)
+        nnx.update(self.blocks, states)
+        return x
+
+
 # %% right="nnx-scanned"
 class Deep(nnx.Module):
     def __init__(self, width, depth, *, rngs):
@@ -2099,11 +2150,11 @@ class Deep(nnx.Module):
 #
 # **Goal.** A colleague's model is written with Linen, Flax's older interface. Load its trained weights, a dict of dicts, into your NNX model.
 #
-# **Signature.** `load_from_linen(model, variables)`: `model` is a new `Net` from the setup. `variables`, `{"params": {...}, "batch_stats": {...}}`, belongs to a `LinenNet` of the same three or more sizes. Layers have the names `Dense_0`, `Dense_1`, ... and `BatchNorm_0`, ..., in the order in which they are called. Their arrays have the same names as in NNX: `kernel` and `bias` for Dense, `scale` and `bias` for BatchNorm, and `mean` and `var` in its `batch_stats`. Returns the model with these arrays (the same object or a new one).
+# **Signature.** `load_from_linen(model, variables)`: `model` is a new `Net` from the setup. `variables`, `{"params": {...}, "batch_stats": {...}}`, belongs to a `LinenNet` of the same three or more sizes. Layers have the names `Dense_0`, `Dense_1`, ... and `BatchNorm_0`, ..., in the order in which they are called. Their arrays have the same names as in NNX: `kernel` and `bias` for Dense, `scale` and `bias` for BatchNorm, and `mean` and `var` in its `batch_stats`. Returns the model with these arrays, in training mode (the same object or a new one).
 #
 # **Example.** `LinenNet((2, 3, 1))` has the arrays `{"params": {"Dense_0": {"kernel": (2, 3), "bias": (3,)}, "BatchNorm_0": {"scale": (3,), "bias": (3,)}, "Dense_1": ...}, "batch_stats": {"BatchNorm_0": {"mean": (3,), "var": (3,)}}}`, shown by their shapes. `Dense_1` becomes `model.layers[1]`.
 #
-# **Judged.** The scores in evaluation mode, for any depth, even if the dict is sorted by name (as by `jax.tree.map`), and that training can continue. **Not judged.** The counters of Dropout.
+# **Judged.** The scores in evaluation mode, for any depth, even if the dict is sorted by name (as by `jax.tree.map`), and that training can continue with the returned model. **Not judged.** The counters of Dropout.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -2361,6 +2412,15 @@ def load_from_linen(model, variables):
         nnx.update(norm, params[f"BatchNorm_{i}"])
     for norm, stats in zip(model.norms, variables["batch_stats"].values(), strict=True):
         nnx.update(norm, stats)
+    return model
+
+
+# %% wrong="nnx-load-linen" because="Loads the layers of the example only, so the layers of a deeper model keep their initial values."
+def load_from_linen(model, variables):
+    params, stats = variables["params"], variables["batch_stats"]
+    nnx.update(model.layers[0], params["Dense_0"])
+    nnx.update(model.norms[0], params["BatchNorm_0"] | stats["BatchNorm_0"])
+    nnx.update(model.layers[1], params["Dense_1"])
     return model
 
 
