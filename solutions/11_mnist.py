@@ -1657,7 +1657,7 @@ def augment(key, images, most):
     return jnp.stack(moved)
 
 
-# %% wrong="mnist-augment" because="Multiplies by a mask of floats, so uint8 images become floats."
+# %% wrong="mnist-augment" because="Uses float32 zeros or a float32 mask, so uint8 images become floats."
 def augment(key, images, most):
     def move(own, image):
         down, right = jax.random.randint(own, (2,), -most, most + 1)
@@ -1695,6 +1695,18 @@ def augment(key, images, most):
         down, right = jax.random.randint(own, (2,), -most, most + 1)
         padded = jnp.pad(image, ((most, most), (most, most), (0, 0)))
         return jax.lax.dynamic_slice(padded, (most - down, most - right, 0), (side, side, image.shape[-1]))
+
+    return jax.vmap(move)(jax.random.split(key, n), images)
+
+
+# %% wrong="mnist-augment" because="Uses float32 zeros or a float32 mask, so uint8 images become floats."
+def augment(key, images, most):
+    n, h, w, c = images.shape
+
+    def move(own, image):
+        down, right = jax.random.randint(own, (2,), -most, most + 1)
+        frame = jnp.zeros((h + 2 * most, w + 2 * most, c)).at[most : most + h, most : most + w].set(image)
+        return jax.lax.dynamic_slice(frame, (most - down, most - right, 0), (h, w, c))
 
     return jax.vmap(move)(jax.random.split(key, n), images)
 

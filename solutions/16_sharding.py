@@ -1868,7 +1868,7 @@ def sharded_init(mesh, init, rules, key):
     return jax.tree.unflatten(structure, leaves)
 
 
-# %% wrong="sharding-init" because="Drops names from the end of a tuple until the product divides the axis."
+# %% wrong="sharding-init" because="Keeps some names of a tuple whose product does not divide the axis, but then the whole entry is treated as None."
 def sharded_init(mesh, init, rules, key):
 
     def entry_for(size, entry):
