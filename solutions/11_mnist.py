@@ -586,6 +586,29 @@ def train_steps(step, state, batches):
     return state, {"loss": total / seen, "accuracy": hits / seen}
 
 
+# %% wrong="mnist-metrics-on-device" because="Calls float in every step. Python waits for the device, and then the device waits for Python."
+def train_steps(step, state, batches):
+    loss_sum, correct, count = 0.0, 0, 0
+    for xs, ys in batches:
+        state, loss, logits = step(state, xs, ys)
+        loss_sum += float(loss) * len(ys)
+        correct += int((jnp.argmax(logits, -1) == ys).sum())
+        count += len(ys)
+    return state, {"loss": jnp.float32(loss_sum / count), "accuracy": jnp.float32(correct / count)}
+
+
+# %% wrong="mnist-metrics-on-device" because="Runs the step a second time to get the logits, which then come from the new state."
+def train_steps(step, state, batches):
+    loss_sum = correct = jnp.float32(0)
+    for xs, ys in batches:
+        state, loss, _ = step(state, xs, ys)
+        _, _, logits = step(state, xs, ys)
+        loss_sum += loss * len(ys)
+        correct += jnp.sum(jnp.argmax(logits, -1) == ys)
+    count = sum(len(ys) for _, ys in batches)
+    return state, {"loss": loss_sum / count, "accuracy": correct / count}
+
+
 # %% right="mnist-metrics-on-device"
 def train_steps(step, state, batches):
     losses, hits, sizes = [], [], np.array([len(ys) for _, ys in batches])
@@ -821,7 +844,7 @@ def evaluate(predict, images, labels, size):
     return {"loss": (losses * mask).sum() / n, "accuracy": ((logits.argmax(-1) == labels) * mask).sum() / n}
 
 
-# %% wrong="mnist-evaluate" because="Multiplies by a boolean mask. Whether 0 times NaN stays NaN then depends on the compiler."
+# %% wrong="mnist-evaluate" because="Multiplies the losses by the mask, but 0 times NaN is NaN."
 def evaluate(predict, images, labels, size):
     n, more = len(labels), -len(labels) % size
     images = np.concatenate([images, np.zeros((more, *images.shape[1:]), images.dtype)])
@@ -1356,6 +1379,34 @@ class CNN(nnx.Module):
         return self.last(flow.reshape(len(images), -1))
 
 
+# %% wrong="mnist-cnn" because="Creates an `nnx.Rngs` with the same seed for each block, so all blocks start with the same weights."
+class CNN(nnx.Module):
+    def __init__(self, channels, blocks, *, rngs):
+        self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
+        self.blocks = nnx.List([nnx.Conv(channels, channels, (3, 3), rngs=nnx.Rngs(0)) for _ in range(blocks)])
+        self.last = nnx.Linear(16 * channels, 10, rngs=rngs)
+
+    def __call__(self, images):
+        x = nnx.relu(self.first(images))
+        for block in self.blocks:
+            x = x + nnx.relu(block(x))
+        return self.last(x.reshape(len(images), -1))
+
+
+# %% wrong="mnist-cnn" because="Ends with a relu, but logits may be negative."
+class CNN(nnx.Module):
+    def __init__(self, channels, blocks, *, rngs):
+        self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
+        self.blocks = nnx.List([nnx.Conv(channels, channels, (3, 3), rngs=rngs) for _ in range(blocks)])
+        self.last = nnx.Linear(16 * channels, 10, rngs=rngs)
+
+    def __call__(self, images):
+        x = nnx.relu(self.first(images))
+        for block in self.blocks:
+            x = x + nnx.relu(block(x))
+        return nnx.relu(self.last(x.reshape(len(images), -1)))
+
+
 # %% right="mnist-cnn"
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
@@ -1606,7 +1657,7 @@ def augment(key, images, most):
     return jnp.stack(moved)
 
 
-# %% wrong="mnist-augment" because="Multiplies by a mask of floats, so uint8 images become floats."
+# %% wrong="mnist-augment" because="Uses float32 zeros or a float32 mask, so uint8 images become floats."
 def augment(key, images, most):
     def move(own, image):
         down, right = jax.random.randint(own, (2,), -most, most + 1)
@@ -1634,6 +1685,30 @@ def augment(key, images, most):
         return jax.lax.dynamic_slice(framed, (most - shift[0], most - shift[1], 0), image.shape)
 
     return jax.vmap(move)(jax.random.randint(key, (len(images), 2), -most, most + 1), images)
+
+
+# %% wrong="mnist-augment" because="Uses the height as the width too, so images that are not square change their shape."
+def augment(key, images, most):
+    n, side = images.shape[:2]
+
+    def move(own, image):
+        down, right = jax.random.randint(own, (2,), -most, most + 1)
+        padded = jnp.pad(image, ((most, most), (most, most), (0, 0)))
+        return jax.lax.dynamic_slice(padded, (most - down, most - right, 0), (side, side, image.shape[-1]))
+
+    return jax.vmap(move)(jax.random.split(key, n), images)
+
+
+# %% wrong="mnist-augment" because="Uses float32 zeros or a float32 mask, so uint8 images become floats."
+def augment(key, images, most):
+    n, h, w, c = images.shape
+
+    def move(own, image):
+        down, right = jax.random.randint(own, (2,), -most, most + 1)
+        frame = jnp.zeros((h + 2 * most, w + 2 * most, c)).at[most : most + h, most : most + w].set(image)
+        return jax.lax.dynamic_slice(frame, (most - down, most - right, 0), (h, w, c))
+
+    return jax.vmap(move)(jax.random.split(key, n), images)
 
 
 # %% right="mnist-augment"
@@ -1910,6 +1985,18 @@ def train_until(epoch, score, state, patience, most):
             waited += 1
         if waited == patience:
             break
+    return best, scores
+
+
+# %% wrong="mnist-early-stopping" because="Stops only when the patience is used up, not after `most` epochs."
+def train_until(epoch, score, state, patience, most):
+    best, best_score, bad, scores = None, -jnp.inf, 0, []
+    while bad < patience:
+        state = epoch(state)
+        scores.append(float(score(state)))
+        bad += 1
+        if scores[-1] > best_score:
+            best, best_score, bad = jax.tree.map(jnp.copy, state), scores[-1], 0
     return best, scores
 
 

@@ -54,7 +54,7 @@ def running_stats_carry(xs, decay):
 #
 # **Example.** From `{"calls": 0, "total": 0}`, the batch `[1, 2]` gives the mean 3. Then `[4, 5]` gives (3 + 9) / 2 = 6.
 #
-# **Judged.** The results of many calls, in which each call gets the state of the call before. The new state has the structure, shapes and dtypes of the old one, also for float16, so a `scan` can carry it. The dict `state` is not changed, and no result depends on anything else that is kept between calls. **Not judged.** Speed.
+# **Judged.** The results of many calls, in which each call gets the state of the call before. The new state has the structure, shapes and dtypes of the old one, also for float16, so a `scan` can carry it. The dict `state` is not changed, and no result depends on anything else that is kept between calls. **Not judged.** Speed, and whether a float16 batch is summed in float16 or float32.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1657,7 +1657,8 @@ hidden = np.tanh(w1 @ x + b1)
 output = w2 @ hidden + b2
 back = (w2.T @ (2 * output)) * (1 - hidden**2)
 wanted = [(np.outer(back, x), back), (np.outer(2 * output, hidden), 2 * output)]
-without, with_refs, seen = program(probe_gradient, params, x).run(params, x)
+with case("under `jax.grad`"):
+    without, with_refs, seen = program(probe_gradient, params, x).run(params, x)
 compare(without, wanted, atol=1e-4, label="the gradient without Refs")
 compare(with_refs, wanted, atol=1e-4, label="the gradient with Refs")
 compare(seen, [hidden, output], label="what the Refs contain after `grad`")
@@ -2582,7 +2583,8 @@ def echo_carry(state, chunk, delays, gain):
 def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
     def step(_, x):
         position = position_ref[...]
-        y = x + gain * buffer_ref[(position - delays) % buffer_ref.shape[0], jnp.arange(delays.size)]
+        mask = jnp.arange(buffer_ref.shape[0])[:, None] == (position - delays) % buffer_ref.shape[0]
+        y = x + gain * jnp.sum(jnp.where(mask, buffer_ref[...], 0), axis=0)
         buffer_ref[position] = y
         position_ref[...] = (position + 1) % buffer_ref.shape[0]
         return None, y
@@ -2609,6 +2611,23 @@ def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
         return None, y
 
     return jax.lax.scan(step, None, chunk)[1]
+
+
+# %% wrong="state-ring-buffer" because="Lets the position grow and takes the modulo only where it is used, but the position is the number of a row."
+def echo_carry(state, chunk, delays, gain):
+    def step(state, x):
+        buffer, position = state
+        n = len(buffer)
+        y = x + gain * buffer[(position - delays) % n, jnp.arange(delays.size)]
+        return (buffer.at[position % n].set(y), position + 1), y
+
+    return jax.lax.scan(step, state, chunk)
+
+
+def echo_ref(buffer_ref, position_ref, chunk, delays, gain):
+    state, outputs = echo_carry((buffer_ref[...], position_ref[...]), chunk, delays, gain)
+    buffer_ref[...], position_ref[...] = state
+    return outputs
 
 
 # %% right="state-ring-buffer"

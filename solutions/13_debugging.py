@@ -370,10 +370,10 @@ good = {
 # The three keys of the container are not the number of examples: no failure is among the first three.
 at = np.sort(3 + rng.permutation(n - 3)[:8]).reshape(4, 2)[:, rng.permutation(2)][rng.permutation(4)]
 changes = {
+    "when a masked NaN appears in some examples": ("x", -4),
     "when a check fails for some examples": ("x", 200),
     "when an index is out of bounds in some examples": ("index", 6),
     "when some examples divide by zero": ("count", 0),
-    "when a masked NaN appears in some examples": ("x", -4),
 }
 mixed = {name: value.copy() for name, value in good.items()}
 for places, (when, (name, value)) in zip(at, changes.items(), strict=True):
@@ -489,6 +489,18 @@ def failing_examples(f, examples):
     return [int(index) for index in re.findall(r"at mapped index (\d+):", error.get() or "")]
 
 
+# %% wrong="debug-examples" because="Sorts the indices as texts, so 10 comes before 2."
+def failing_examples(f, examples):
+    error, _ = jax.vmap(checkify.checkify(f, errors=checkify.all_checks))(examples)
+    return [int(i) for i in sorted(re.findall(r"at mapped index (\d+):", error.get() or ""))]
+
+
+# %% wrong="debug-examples" because="Uses `len` of the container, which is the number of its keys, as the number of examples."
+def failing_examples(f, examples):
+    checked = jax.jit(checkify.checkify(f, errors=checkify.all_checks))
+    return [i for i in range(len(examples)) if checked(examples[i])[0].get() is not None]
+
+
 # %% right="debug-examples"
 def failing_examples(f, examples):
     checked = jax.jit(checkify.checkify(f, errors=checkify.all_checks))
@@ -517,7 +529,7 @@ def failing_examples(f, examples):
 #
 # **Example.** `find_nan(lambda x: jnp.log(x) - jnp.sqrt(x), jnp.array([1.0, -1.0]))` is `"log"`.
 #
-# **Judged.** The name, for NaN in the result, for NaN that a `where` masks later, inside jitted functions and loops, and in gradients (`f` may be `jax.grad(g)`). An infinity or a division by zero does not count unless it gives a NaN. **Not judged.** Speed, the names of operations after the first, and operations for which `checkify` has no NaN check, such as an index out of bounds that gives a NaN (`jnp.take`) and `cholesky`.
+# **Judged.** The name, for NaN in the result, for NaN that a `where` masks later, inside jitted functions and loops, and in gradients (`f` may be `jax.grad(g)`). An infinity or a division by zero does not count unless it gives a NaN. **Not judged.** Speed, the names of operations after the first, and operations for which `checkify` has no NaN check, such as `scatter-add`, `cholesky`, and an index out of bounds that gives a NaN (`jnp.take`).
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -768,13 +780,6 @@ def find_nan(f, *args):
     message = error.get() or ""
     found = re.search(r"primitive: (\w+)", message)
     return found[1] if found else ""
-
-
-# %% wrong="debug-find" because="Does not unpack the pair of error value and result that the transformed function returns."
-def find_nan(f, *args):
-    error = jax.jit(checkify.checkify(f, errors=checkify.nan_checks))(*args)
-    message = error.get()
-    return None if message is None else re.search(r"primitive: (\w+)", message)[1]
 
 
 # %% wrong="debug-find" because="Catches `jax.errors.JaxRuntimeError`, but `error.throw()` raises `checkify.JaxRuntimeError`, which is another class."
@@ -1176,6 +1181,19 @@ def probe_steps(params, batches):
     return [guarded(params, batch) for batch in batches]
 
 
+def probe_masked(params, batches):
+    guarded = guarded_step(lambda params, batch: params + jnp.where(batch > 0, jnp.log(batch), 0.0))
+    return [guarded(params, batch) for batch in batches]
+
+
+masked, infinite = ask(probe_masked, jnp.float32(1), [jnp.float32(-1), jnp.float32(np.inf)])
+with case("when a `where` masks the NaN"):
+    require(isinstance(masked[1], str) and masked[1] != "", "The failure is not reported by a message.")
+    compare(masked[0], np.float32(1), label="the parameters")
+with case("when a new parameter is infinite, but none of the four events occurs"):
+    require(infinite[1] is None, "There is a message, although nothing failed.")
+    compare(infinite[0], np.float32(np.inf), label="the parameters")
+
 rng = inputs.rng()
 params = {"table": rng.normal(size=(5, 3)).astype(np.float32), "bias": np.float32(rng.normal())}
 good = {
@@ -1228,19 +1246,6 @@ for batch, answer in zip(batches, answers, strict=True):
     with case("when the batches have several shapes"):
         compare(answer, (np.float32(1 - np.log(batch).sum()), None), label="(params, message)")
 
-
-def probe_masked(params, batches):
-    guarded = guarded_step(lambda params, batch: params + jnp.where(batch > 0, jnp.log(batch), 0.0))
-    return [guarded(params, batch) for batch in batches]
-
-
-masked, infinite = ask(probe_masked, jnp.float32(1), [jnp.float32(-1), jnp.float32(np.inf)])
-with case("when a `where` masks the NaN"):
-    require(isinstance(masked[1], str) and masked[1] != "", "The failure is not reported by a message.")
-    compare(masked[0], np.float32(1), label="the parameters")
-with case("when a new parameter is infinite, but none of the four events occurs"):
-    require(infinite[1] is None, "There is a message, although nothing failed.")
-    compare(infinite[0], np.float32(np.inf), label="the parameters")
 
 # %% hidden="debug-guard" name="compiled" points=2 observed=true
 """Calls with the same shapes trace the step once."""
@@ -1357,7 +1362,7 @@ def guarded_step(step):
     return guarded
 
 
-# %% wrong="debug-guard" because="Only tests whether the new parameters are finite, so an index out of bounds is not noticed."
+# %% wrong="debug-guard" because="Looks at the new parameters instead of each operation, so a masked NaN and an index out of bounds are not reported."
 def guarded_step(step):
     compiled = jax.jit(checkify.checkify(step))
 
@@ -1430,18 +1435,6 @@ def guarded_step(step):
     checked = jax.jit(
         checkify.checkify(step, errors=checkify.user_checks | checkify.nan_checks | checkify.index_checks)
     )
-
-    def guarded(params, batch):
-        error, new = checked(params, batch)
-        message = error.get()
-        return (new if message is None else params), message
-
-    return guarded
-
-
-# %% wrong="debug-guard" because="Leaves out one of the four sets of checks, so a division by zero is not reported."
-def guarded_step(step):
-    checked = jax.jit(checkify.checkify(step, errors=checkify.user_checks | checkify.nan_checks))
 
     def guarded(params, batch):
         error, new = checked(params, batch)
@@ -1544,7 +1537,7 @@ def guarded_step(step):
     return guarded
 
 
-# %% wrong="debug-guard" because="Compiles the step without `checkify`, so JAX rejects a `checkify.check` in it."
+# %% wrong="debug-guard" because="Looks at the new parameters instead of each operation, so a masked NaN and an index out of bounds are not reported."
 def guarded_step(step):
     compiled = jax.jit(step)
 
@@ -1581,7 +1574,7 @@ def guarded_step(step):
     return guarded
 
 
-# %% wrong="debug-guard" because="Looks for NaN in the new parameters instead of each operation, so a masked NaN is not reported."
+# %% wrong="debug-guard" because="Looks at the new parameters instead of each operation, so a masked NaN and an index out of bounds are not reported."
 def guarded_step(step):
     def with_check(params, batch):
         new = step(params, batch)
@@ -1965,7 +1958,7 @@ def make_simulation(step):
 #
 # **Example.** For `w` of shape `(1, 2)` and `b` of shape `(2,)`, both zeros, one batch with `x = [[1]]` and `y = [0]`, and the rate 1, the gradient of `b` is `[-0.5, 0.5]`. The result has `b = [0.5, -0.5]`, `w = [[0.5, -0.5]]`, 1 step and 16 bytes.
 #
-# **Judged.** The values under `jit`, for several shapes, for batches with NaN and infinities, and for huge values. The bytes, for any dtype. **Not judged.** Whether steps after the end are computed and discarded, and which functions of Optax you use.
+# **Judged.** The values under `jit`, for several shapes, for batches with NaN and infinities, and for huge values. The bytes, also of float16 parameters. **Not judged.** Whether steps after the end are computed and discarded, and which functions of Optax you use.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -2096,17 +2089,20 @@ for when, at, value in (
 
 zeros = {"w": np.zeros((1, 2), np.float32), "b": np.zeros(2, np.float32)}
 batch = lambda xs, ys: {"x": np.array(xs, np.float32)[:, None, None], "y": np.array(ys, np.int32)[:, None]}
+batches = batch([1e30, 1, 1], [0, 0, 0])
+made = program(lambda params, batches: fix_the_seeds(params, batches, 1.0), zeros, batches)
+one = made.run(zeros, batches)
+wanted = {"w": np.array([[5e29, -5e29]], np.float32), "b": np.array([0.5, -0.5], np.float32)}
+zeros["w"] = np.zeros((2, 2), np.float32)
+batches = batch([0, 3e38, 1], [0, 1, 0])
+batches["x"] = np.concatenate([batches["x"], np.zeros((3, 1, 1), np.float32)], axis=2)
+made = program(lambda params, batches: fix_the_seeds(params, batches, 4.0), zeros, batches)
+other = made.run(zeros, batches)
+require(one["steps"] == 1 or other["steps"] == 1, "Neither an infinite loss nor infinite parameters end the run.")
 with case("when huge but finite parameters give an infinite loss in the next step"):
-    batches = batch([1e30, 1, 1], [0, 0, 0])
-    made = program(lambda params, batches: fix_the_seeds(params, batches, 1.0), zeros, batches)
-    wanted = {"w": np.array([[5e29, -5e29]], np.float32), "b": np.array([0.5, -0.5], np.float32)}
-    judge(made.run(zeros, batches), wanted, 1)
+    judge(one, wanted, 1)
 with case("when a finite loss leads to some infinite parameters"):
-    zeros["w"] = np.zeros((2, 2), np.float32)
-    batches = batch([0, 3e38, 1], [0, 1, 0])
-    batches["x"] = np.concatenate([batches["x"], np.zeros((3, 1, 1), np.float32)], axis=2)
-    made = program(lambda params, batches: fix_the_seeds(params, batches, 4.0), zeros, batches)
-    judge(made.run(zeros, batches), {**zeros, "b": np.array([2, -2], np.float32)}, 1)
+    judge(other, {**zeros, "b": np.array([2, -2], np.float32)}, 1)
 with case("when the parameters are finite, but their sum is infinite"):
     huge = {**zeros, "w": np.full((2, 2), 3e38, np.float32)}
     batches["x"] = np.zeros((3, 1, 2), np.float32)
@@ -2138,20 +2134,20 @@ for dtype in (np.float32, np.float16):
 
 # %% wrong="debug-seeds" because="Keeps the squared norm, whose derivative is 0/0 at the start, where both `w` are equal."
 def fix_the_seeds(params, batches, rate):
-    start = params
+    start = params["w"]
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
         error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
-        return error + 0.1 * jnp.linalg.norm(params["w"] - start["w"]) ** 2
+        return error + 0.1 * jnp.linalg.norm(params["w"] - start) ** 2
 
     def step(carry, batch):
         params, steps, running = carry
-        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
+        loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, grads)
         for leaf in (loss, *jax.tree.leaves(new)):
-            running = running & jnp.isfinite(leaf).all()
-        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+            running &= jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda a, b: jnp.where(running, a, b), new, params)
         return (params, steps + running, running), None
 
     (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
@@ -2169,11 +2165,11 @@ def fix_the_seeds(params, batches, rate):
 
     def step(carry, batch):
         params, steps, running = carry
-        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
+        loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, grads)
         for leaf in (loss, *jax.tree.leaves(new)):
-            running = running & jnp.isfinite(leaf).all()
-        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+            running &= jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda a, b: jnp.where(running, a, b), new, params)
         return (params, steps + running, running), None
 
     (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
@@ -2182,20 +2178,20 @@ def fix_the_seeds(params, batches, rate):
 
 # %% wrong="debug-seeds" because="Calls a function of Optax that does not exist."
 def fix_the_seeds(params, batches, rate):
-    start = params
+    start = params["w"]
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
         error = optax.cross_entropy_loss(logits, batch["y"]).mean()
-        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+        return error + 0.1 * jnp.sum((params["w"] - start) ** 2)
 
     def step(carry, batch):
         params, steps, running = carry
-        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
+        loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, grads)
         for leaf in (loss, *jax.tree.leaves(new)):
-            running = running & jnp.isfinite(leaf).all()
-        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+            running &= jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda a, b: jnp.where(running, a, b), new, params)
         return (params, steps + running, running), None
 
     (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
@@ -2204,17 +2200,17 @@ def fix_the_seeds(params, batches, rate):
 
 # %% wrong="debug-seeds" because="Stops after the bad step, but keeps its update."
 def fix_the_seeds(params, batches, rate):
-    start = params
+    start = params["w"]
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
         error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
-        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+        return error + 0.1 * jnp.sum((params["w"] - start) ** 2)
 
     def step(carry, batch):
         params, steps, running = carry
-        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
+        loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, grads)
         for leaf in (loss, *jax.tree.leaves(new)):
             fine = running & jnp.isfinite(leaf).all()
             new = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
@@ -2227,20 +2223,20 @@ def fix_the_seeds(params, batches, rate):
 
 # %% wrong="debug-seeds" because="Tests for NaN only, so infinities go on."
 def fix_the_seeds(params, batches, rate):
-    start = params
+    start = params["w"]
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
         error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
-        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+        return error + 0.1 * jnp.sum((params["w"] - start) ** 2)
 
     def step(carry, batch):
         params, steps, running = carry
-        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
+        loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, grads)
         for leaf in (loss, *jax.tree.leaves(new)):
-            running = running & ~jnp.isnan(leaf).any()
-        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+            running &= ~jnp.isnan(leaf).any()
+        params = jax.tree.map(lambda a, b: jnp.where(running, a, b), new, params)
         return (params, steps + running, running), None
 
     (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
@@ -2249,20 +2245,19 @@ def fix_the_seeds(params, batches, rate):
 
 # %% wrong="debug-seeds" because="Tests the loss, but not the new parameters."
 def fix_the_seeds(params, batches, rate):
-    start = params
+    start = params["w"]
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
         error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
-        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+        return error + 0.1 * jnp.sum((params["w"] - start) ** 2)
 
     def step(carry, batch):
         params, steps, running = carry
-        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
-        for leaf in (loss,):
-            running = running & jnp.isfinite(leaf).all()
-        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, grads)
+        running &= jnp.isfinite(loss)
+        params = jax.tree.map(lambda a, b: jnp.where(running, a, b), new, params)
         return (params, steps + running, running), None
 
     (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
@@ -2271,20 +2266,20 @@ def fix_the_seeds(params, batches, rate):
 
 # %% wrong="debug-seeds" because="Tests the new parameters, but not the loss."
 def fix_the_seeds(params, batches, rate):
-    start = params
+    start = params["w"]
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
         error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
-        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+        return error + 0.1 * jnp.sum((params["w"] - start) ** 2)
 
     def step(carry, batch):
         params, steps, running = carry
-        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
+        loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, grads)
         for leaf in jax.tree.leaves(new):
-            running = running & jnp.isfinite(leaf).all()
-        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+            running &= jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda a, b: jnp.where(running, a, b), new, params)
         return (params, steps + running, running), None
 
     (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
@@ -2293,19 +2288,19 @@ def fix_the_seeds(params, batches, rate):
 
 # %% wrong="debug-seeds" because="Tests `w`, but not `b`."
 def fix_the_seeds(params, batches, rate):
-    start = params
+    start = params["w"]
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
         error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
-        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+        return error + 0.1 * jnp.sum((params["w"] - start) ** 2)
 
     def step(carry, batch):
         params, steps, running = carry
-        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
-        running = running & jnp.isfinite(loss) & jnp.isfinite(new["w"]).all()
-        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, grads)
+        running &= jnp.isfinite(loss) & jnp.isfinite(new["w"]).all()
+        params = jax.tree.map(lambda a, b: jnp.where(running, a, b), new, params)
         return (params, steps + running, running), None
 
     (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
@@ -2314,20 +2309,20 @@ def fix_the_seeds(params, batches, rate):
 
 # %% wrong="debug-seeds" because="Tests the sum of each leaf, which overflows for large but finite values."
 def fix_the_seeds(params, batches, rate):
-    start = params
+    start = params["w"]
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
         error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
-        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+        return error + 0.1 * jnp.sum((params["w"] - start) ** 2)
 
     def step(carry, batch):
         params, steps, running = carry
-        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
+        loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, grads)
         for leaf in (loss, *jax.tree.leaves(new)):
-            running = running & jnp.isfinite(leaf.sum())
-        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+            running &= jnp.isfinite(leaf.sum())
+        params = jax.tree.map(lambda a, b: jnp.where(running, a, b), new, params)
         return (params, steps + running, running), None
 
     (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
@@ -2336,17 +2331,17 @@ def fix_the_seeds(params, batches, rate):
 
 # %% wrong="debug-seeds" because="Skips bad steps and continues with the next batch, but the run should end."
 def fix_the_seeds(params, batches, rate):
-    start = params
+    start = params["w"]
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
         error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
-        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+        return error + 0.1 * jnp.sum((params["w"] - start) ** 2)
 
     def step(carry, batch):
         params, steps, running = carry
-        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
+        loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, grads)
         fine = jnp.isfinite(loss)
         for leaf in jax.tree.leaves(new):
             fine = fine & jnp.isfinite(leaf).all()
@@ -2359,20 +2354,20 @@ def fix_the_seeds(params, batches, rate):
 
 # %% wrong="debug-seeds" because="Counts the numbers instead of their bytes."
 def fix_the_seeds(params, batches, rate):
-    start = params
+    start = params["w"]
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
         error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
-        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+        return error + 0.1 * jnp.sum((params["w"] - start) ** 2)
 
     def step(carry, batch):
         params, steps, running = carry
-        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
+        loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, grads)
         for leaf in (loss, *jax.tree.leaves(new)):
-            running = running & jnp.isfinite(leaf).all()
-        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+            running &= jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda a, b: jnp.where(running, a, b), new, params)
         return (params, steps + running, running), None
 
     (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
@@ -2381,20 +2376,20 @@ def fix_the_seeds(params, batches, rate):
 
 # %% wrong="debug-seeds" because="Assumes four bytes for each number."
 def fix_the_seeds(params, batches, rate):
-    start = params
+    start = params["w"]
 
     def loss_fn(params, batch):
         logits = batch["x"] @ params["w"] + params["b"]
         error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
-        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+        return error + 0.1 * jnp.sum((params["w"] - start) ** 2)
 
     def step(carry, batch):
         params, steps, running = carry
-        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
+        loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+        new = jax.tree.map(lambda p, g: p - rate * g, params, grads)
         for leaf in (loss, *jax.tree.leaves(new)):
-            running = running & jnp.isfinite(leaf).all()
-        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+            running &= jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda a, b: jnp.where(running, a, b), new, params)
         return (params, steps + running, running), None
 
     (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
@@ -2411,8 +2406,8 @@ def fix_the_seeds(params, batches, rate):
         return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
 
     for x, y in zip(batches["x"], batches["y"], strict=True):
-        loss, gradients = jax.value_and_grad(loss_fn)(params, {"x": x, "y": y})
-        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
+        loss, grads = jax.value_and_grad(loss_fn)(params, {"x": x, "y": y})
+        new = jax.tree.map(lambda p, g: p - rate * g, params, grads)
         if not all(bool(jnp.isfinite(leaf).all()) for leaf in (loss, *jax.tree.leaves(new))):
             break
         params, steps = new, steps + 1

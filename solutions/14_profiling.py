@@ -210,6 +210,14 @@ def cost(f, *shapes):
     return flops, memory.argument_size_in_bytes, memory.output_size_in_bytes
 
 
+# %% wrong="profiling-cost" because="Doubles the number of XLA, which already counts a multiplication and an addition as two operations."
+def cost(f, *shapes):
+    compiled = jax.jit(f).lower(*shapes).compile()
+    flops = 2 * compiled.cost_analysis()["flops"]
+    memory = compiled.memory_analysis()
+    return flops, memory.argument_size_in_bytes, memory.output_size_in_bytes
+
+
 # %% right="profiling-cost"
 def cost(f, *shapes):
     compiled = jax.jit(f).trace(*shapes).lower().compile()
@@ -747,6 +755,47 @@ def compile_ahead(f, params, lengths):
     return serve
 
 
+# %% wrong="profiling-ahead" because="Creates a jitted function for each length, which is compiled only at its first call, and again for another dtype."
+def compile_ahead(f, params, lengths):
+    programs = {n: jax.jit(f) for n in lengths}
+
+    def serve(params, x):
+        if len(x) not in programs:
+            raise ValueError(f"no program for {len(x)} rows")
+        return programs[len(x)](params, x)
+
+    return serve
+
+
+# %% wrong="profiling-ahead" because="Calls a jitted function with zeros in advance, which creates large arrays, and it still compiles for other shapes."
+def compile_ahead(f, params, lengths):
+    compiled, zeros = jax.jit(f), jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), params)
+    for n in lengths:
+        compiled(zeros, jnp.zeros((n, 4), jnp.float32))
+
+    def serve(params, x):
+        if x.shape[0] not in lengths:
+            raise ValueError(f"no program for {len(x)} rows")
+        return compiled(params, x)
+
+    return serve
+
+
+# %% wrong="profiling-ahead" because="Compiles for the longest length only and pads all requests to it, but `f` may use the number of rows."
+def compile_ahead(f, params, lengths):
+    longest = max(lengths)
+    compiled = jax.jit(f).lower(params, jax.ShapeDtypeStruct((longest, 4), jnp.float32)).compile()
+
+    def serve(params, x):
+        if len(x) not in lengths:
+            raise ValueError(f"no program for {len(x)} rows")
+        if x.dtype != jnp.float32:
+            raise TypeError(f"{x.dtype} is not float32")
+        return compiled(params, np.pad(x, ((0, longest - len(x)), (0, 0))))[: len(x)]
+
+    return serve
+
+
 # %% right="profiling-ahead"
 def compile_ahead(f, params, lengths):
     jitted = jax.jit(f)
@@ -988,6 +1037,13 @@ def arithmetic_intensity(f, *shapes):
     for leaf in jax.tree.leaves((shapes, jax.eval_shape(f, *shapes))):
         moved += int(jnp.prod(jnp.array(leaf.shape))) * leaf.dtype.itemsize
     return float(flops) / moved
+
+
+# %% wrong="profiling-intensity" because="Treats arguments and results as single arrays, but they may be trees."
+def arithmetic_intensity(f, *shapes):
+    flops = jax.jit(f).lower(*shapes).compile().cost_analysis()["flops"]
+    result = jax.eval_shape(f, *shapes)
+    return flops / sum(one.size * one.dtype.itemsize for one in (*shapes, result))
 
 
 # %% right="profiling-intensity"
@@ -1312,6 +1368,31 @@ def scope_of(hlo, events):
     return found.group(1) if found else ""
 
 
+# %% wrong="profiling-scope" because="Adds up by `op_name` instead of by operation, but several operations can have the same `op_name`."
+def scope_of(hlo, events):
+    origin, total = {}, {}
+    for line in hlo.splitlines():
+        name, equals, rest = line.strip().removeprefix("ROOT ").partition(" = ")
+        if equals:
+            origin[name[1:]] = rest.partition('op_name="')[2].partition('"')[0]
+    for event in events:
+        if event.operation:
+            scope = origin.get(event.operation, "")
+            total[scope] = total.get(scope, 0) + event.length
+    return max(total, key=total.get)
+
+
+# %% wrong="profiling-scope" because="Lets the pattern match across lines, so an operation without an `op_name` gets that of a later one."
+def scope_of(hlo, events):
+    total = {}
+    for event in events:
+        if event.operation:
+            total[event.operation] = total.get(event.operation, 0) + event.length
+    longest = max(total, key=total.get)
+    start = hlo.index(f"%{longest} = ")
+    return re.search(r'op_name="([^"]*)"', hlo[start:]).group(1)
+
+
 # %% right="profiling-scope"
 def scope_of(hlo, events):
     names = sorted({event.operation for event in events} - {""})
@@ -1594,6 +1675,19 @@ def annotate_timeline(stages, frames):
             for stage in annotated:
                 frame = jax.block_until_ready(stage(frame))  # wait before the next bar begins
             results.append(frame)
+    return results
+
+
+# %% wrong="profiling-annotate" because="Waits at the end of a frame, so its work lies after the bars of its stages."
+def annotate_timeline(stages, frames):
+    results = []
+    for i, frame in enumerate(frames):
+        with jax.profiler.StepTraceAnnotation("frame", step_num=i):
+            for name, stage in stages.items():
+                with jax.profiler.TraceAnnotation(name):
+                    frame = stage(frame)
+            frame.block_until_ready()
+        results.append(frame)
     return results
 
 

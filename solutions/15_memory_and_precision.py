@@ -209,6 +209,12 @@ def predict_residuals(n):
     return found | {"narrow": 8 * n, "recomputed": 8 * n, "steps": 84 * n, "recomputed_steps": 44 * n}
 
 
+# %% wrong="memory-predict-residuals" because="Counts the residuals of a single iteration of the loop."
+def predict_residuals(n):
+    found = {"sine": 4 * n, "total": 0, "product": 12 * n, "two_sines": 8 * n}
+    return found | {"narrow": 4 * n, "recomputed": 4 * n, "steps": 8 * n, "recomputed_steps": 4 * n}
+
+
 # %% right="memory-predict-residuals"
 def predict_residuals(n):
     return {name: sum(leaf.nbytes for leaf in stored(f, jnp.ones(n))) for name, f in FUNCTIONS.items()}
@@ -376,14 +382,6 @@ def remat_loss(block, layers, x):
     return mean_square(x)
 
 
-# %% wrong="memory-remat-block" because="Stores every residual of the blocks, because no block is recomputed."
-def remat_loss(block, layers, x):
-    remat = jax.checkpoint(block, policy=jax.checkpoint_policies.everything_saveable)
-    for layer in layers:
-        x = remat(layer, x)
-    return mean_square(x)
-
-
 # %% wrong="memory-remat-block" because="Uses a policy that stores the results of products, which are inside the blocks."
 def remat_loss(block, layers, x):
     remat = jax.checkpoint(block, policy=jax.checkpoint_policies.dots_saveable)
@@ -456,6 +454,17 @@ def remat_loss(block, layers, x):
     for layer in layers:
         x = remat(layer, x)
     return mean_square(x)
+
+
+# %% wrong="memory-remat-block" because="Checkpoints the whole network. Then all blocks are recomputed together, and the residuals of all of them are stored after all."
+def remat_loss(block, layers, x):
+    @jax.checkpoint
+    def run(layers, x):
+        for layer in layers:
+            x = block(layer, x)
+        return x
+
+    return mean_square(run(layers, x))
 
 
 # %% right="memory-remat-block"
@@ -961,7 +970,7 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
     scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
     (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
     grads = jax.tree.map(lambda g: (g / scale.astype(jnp.float16)).astype(jnp.float32), grads)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    finite = jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]).all()
     params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
     return params, jnp.where(finite, scale, scale / 2), v
 
@@ -972,7 +981,7 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
     scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
     (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
     grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    finite = jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]).all()
     moved = jax.tree.map(lambda p, g: (p - rate * g).astype(jnp.float16).astype(jnp.float32), half(params), grads)
     params = jax.tree.map(lambda p, m: jnp.where(finite, m, p), params, moved)
     return params, jnp.where(finite, scale, scale / 2), v
@@ -983,7 +992,7 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
     half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
     v, grads = jax.value_and_grad(lambda params: loss(params, half(x), y))(half(params))
     grads = jax.tree.map(lambda g: g.astype(jnp.float32), grads)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    finite = jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]).all()
     params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
     return params, jnp.where(finite, scale, scale / 2), v
 
@@ -994,7 +1003,7 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
     scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
     (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
     grads = jax.tree.map(lambda g: g.astype(jnp.float32), grads)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    finite = jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]).all()
     params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
     return params, jnp.where(finite, scale, scale / 2), v
 
@@ -1004,7 +1013,7 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
     half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
     v, grads = jax.value_and_grad(lambda params: scale * loss(params, half(x), y))(half(params))
     grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    finite = jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]).all()
     params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
     return params, jnp.where(finite, scale, scale / 2), v
 
@@ -1026,7 +1035,7 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
     scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
     (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
     grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    finite = jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]).all()
     params = jax.tree.map(lambda p, g: jnp.where(jnp.all(jnp.isfinite(g)), p - rate * g, p), params, grads)
     return params, jnp.where(finite, scale, scale / 2), v
 
@@ -1047,7 +1056,7 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
     scaled = lambda params: (lambda v: (v * scale, v))(loss(params, x, y))
     (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(params)
     grads = jax.tree.map(lambda g: g / scale, grads)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    finite = jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]).all()
     params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
     return params, jnp.where(finite, scale, scale / 2), v
 
@@ -1058,7 +1067,7 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
     scaled = lambda params: (lambda v: (v * scale, v))(loss(params, x, y))
     (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
     grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    finite = jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]).all()
     params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
     return params, jnp.where(finite, scale, scale / 2), v
 
@@ -1069,7 +1078,7 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
     scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
     (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
     grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    finite = jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]).all()
     params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
     return params, scale, v
 
@@ -1081,7 +1090,7 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
     scaled = lambda params: (lambda v: (v.astype(f16) * scale.astype(f16), v))(loss(params, half(x), y))
     (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
     grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    finite = jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]).all()
     params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
     return params, jnp.where(finite, scale, scale / 2), v
 
@@ -1099,18 +1108,18 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
 
 # %% wrong="memory-mixed-precision-step" because="Sets a lower limit for the scale, so an overflow at this scale is repeated in every later step."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    half = lambda t: jax.tree.map(jnp.float16, t)
     scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
     (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
     grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    finite = jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]).all()
     params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
     return params, jnp.where(finite, scale, jnp.maximum(scale / 2, 1.0)), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Tests for NaN only, but a gradient that overflows is infinite."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    half = lambda t: jax.tree.map(jnp.float16, t)
     scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
     (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
     grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
@@ -1121,47 +1130,46 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
 
 # %% wrong="memory-mixed-precision-step" because="Returns the loss of a second call in float32, instead of the one that is differentiated."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    half = lambda t: jax.tree.map(jnp.float16, t)
     scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
     (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
     grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
-    params_before = params
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
-    return params, jnp.where(finite, scale, scale / 2), loss(params_before, x, y)
+    finite = jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]).all()
+    new = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return new, jnp.where(finite, scale, scale / 2), loss(params, x, y)
 
 
 # %% wrong="memory-mixed-precision-step" because="Replaces gradients that are not finite by numbers, and then updates with them instead of skipping the step."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
-    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
-    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
-    grads = jax.tree.map(lambda g: jnp.nan_to_num(g.astype(jnp.float32)) / scale, grads)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
-    return params, jnp.where(finite, scale, scale / 2), v
-
-
-# %% wrong="memory-mixed-precision-step" because="Does not reduce the scale after an overflow, so every later step overflows too."
-def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    half = lambda t: jax.tree.map(jnp.float16, t)
     scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
     (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
     grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
-    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
-    return params, jnp.where(finite, scale, scale * 2), v
+    finite = jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]).all()
+    params = jax.tree.map(lambda p, g: p - rate * jnp.nan_to_num(g, nan=0, posinf=0, neginf=0), params, grads)
+    return params, jnp.where(finite, scale, scale / 2), v
 
 
 # %% wrong="memory-mixed-precision-step" because="Returns the parameters in float16, so small updates are lost."
 def mixed_precision_step(loss, params, scale, x, y, rate):
-    half = lambda t: jax.tree.map(lambda p: p.astype(jnp.float16), t)
+    half = lambda t: jax.tree.map(jnp.float16, t)
     scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), y))
     (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
     grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    finite = jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]).all()
     params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
     return half(params), jnp.where(finite, scale, scale / 2), v
+
+
+# %% wrong="memory-mixed-precision-step" because="Casts `y` too, but the loss gets it unchanged."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda t: jax.tree.map(jnp.float16, t)
+    scaled = lambda params: (lambda v: (v * scale, v))(loss(params, half(x), half(y)))
+    (_, v), grads = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, grads)
+    finite = jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(grads)]).all()
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, grads)
+    return params, jnp.where(finite, scale, scale / 2), v
 
 
 # %% right="memory-mixed-precision-step"
@@ -1693,7 +1701,7 @@ def offload_loss(layer, weights, x, near):
 #
 # **Example.** For n = 250 steps and `segment = 16`, there are 15 segments of 16 steps and one of 10. The residuals are `params`, `forces` and the 16 states at the starts of the segments. The gradient of a scan alone stores several arrays for each of the 250 steps.
 #
-# **Judged.** The result, and the gradients with respect to `params`, `state` and `forces`. The residuals have the bytes of `params` and `forces`, stored once, and of a state for each segment, or one state more or less. The compiled gradient needs temporary memory for about these states and the residuals of one segment. The program does not grow with n or `segment`. **Not judged.** Speed, and a few numbers for each step, such as a mask.
+# **Judged.** The result, and the gradients with respect to `params`, `state` and `forces`. The residuals have the bytes of `params` and `forces`, which may be padded, stored once, and of a state for each segment, or one state more or less. The compiled gradient needs temporary memory for about these states and the residuals of one segment. The program does not grow with n or `segment`. **Not judged.** Speed, and a few numbers for each step, such as a mask.
 #
 # <details><summary>Hint 1 · a question</summary>
 #

@@ -288,6 +288,12 @@ def spec_for(mesh, shape, shard_shape):
     return P(*entries)
 
 
+# %% wrong="sharding-spec-for" because="Partitions array axis i along mesh axis i, but each array axis needs the mesh axis of the right size."
+def spec_for(mesh, shape, shard_shape):
+    axes = zip(mesh.axis_names, shape, shard_shape, strict=False)
+    return P(*(name if size != part else None for name, size, part in axes))
+
+
 # %% right="sharding-spec-for"
 def spec_for(mesh, shape, shard_shape):
     for entries in itertools.product(entries_by_count(mesh).values(), repeat=len(shape)):
@@ -376,7 +382,8 @@ for sizes, names in (((4, 2), ("data", "model")), ((2, 4), ("model", "data")), (
     mesh = devices.mesh(sizes, names)
     examples = 24 * int(rng.integers(1, 4))  # all axes of every mesh divide it, and so do both together
     shapes = ((), (examples,), (examples, 24), (examples, 2, 5, 3))
-    tree = [rng.integers(-9, 9, size=shape).astype(rng.choice(["float32", "int8", "float16"])) for shape in shapes]
+    dtypes = "float32", "int8", "float16", "int8"
+    tree = [rng.integers(-9, 9, size=shape).astype(dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
     nested, number = {"first": tree[:2], "rest": tuple(tree[2:])}, float(rng.integers(1, 9))
     refused = error(place_batch, mesh, nested)
     require(
@@ -472,6 +479,17 @@ def place_batch(mesh, batch):
         return jax.device_put(leaf, NamedSharding(mesh, spec))
 
     return jax.tree.map(place, batch)
+
+
+# %% wrong="sharding-place-batch" because="Converts arrays to float32, but the dtypes should not change."
+def place_batch(mesh, batch):
+    def put(leaf):
+        if np.ndim(leaf) == 0:
+            return jax.device_put(leaf, NamedSharding(mesh, P()))
+        leaf = np.asarray(leaf, np.float32) if np.ndim(leaf) > 1 else leaf
+        return jax.device_put(leaf, NamedSharding(mesh, P("data")))
+
+    return jax.tree.map(put, batch)
 
 
 # %% right="sharding-place-batch"
@@ -1083,6 +1101,26 @@ def masked_mean(rows, mask):
     start = jnp.zeros(rows.shape[1], rows.dtype), jnp.zeros((), jnp.int32)
     (total, count), _ = jax.lax.scan(add, start, (rows, mask))
     return total / count
+
+
+# %% wrong="sharding-pad-to-divide" because="Multiplies by the mask, but NaN times 0 is NaN."
+def pad_to_divide(mesh, x):
+    padded = np.pad(x, ((0, -len(x) % mesh.size), (0, 0)))
+    return jax.device_put((padded, np.arange(len(padded)) < len(x)), NamedSharding(mesh, P("data")))
+
+
+def masked_mean(rows, mask):
+    return mask.astype(rows.dtype) @ rows / mask.sum()
+
+
+# %% wrong="sharding-pad-to-divide" because="Uses eight as the number of devices, which is wrong for a mesh of another size."
+def pad_to_divide(mesh, x):
+    padded = np.pad(x, ((0, -len(x) % 8), (0, 0)))
+    return jax.device_put((padded, np.arange(len(padded)) < len(x)), NamedSharding(mesh, P("data")))
+
+
+def masked_mean(rows, mask):
+    return jnp.where(mask[:, None], rows, 0).sum(axis=0) / mask.sum()
 
 
 # %% right="sharding-pad-to-divide"
@@ -1830,7 +1868,7 @@ def sharded_init(mesh, init, rules, key):
     return jax.tree.unflatten(structure, leaves)
 
 
-# %% wrong="sharding-init" because="Drops names from the end of a tuple until the product divides the axis."
+# %% wrong="sharding-init" because="Keeps some names of a tuple whose product does not divide the axis, but then the whole entry is treated as None."
 def sharded_init(mesh, init, rules, key):
 
     def entry_for(size, entry):

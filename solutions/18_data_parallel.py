@@ -7,7 +7,7 @@
 # A compiler may combine the gradients of all parameters in one collective. Therefore the checks count **elements**, not operations. Compilers for accelerators use a reduce-scatter where the CPU's compiler uses an all-reduce and discards most of its result. The checks accept both.
 
 # %% setup
-from grader.checks import ask, compare, devices, error, inputs, program, require
+from grader.checks import ask, case, compare, devices, error, inputs, program, require
 
 devices.start(8)  # before JAX is first used
 
@@ -372,6 +372,17 @@ def dp_step(loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
 
+# %% wrong="dp-step" because="Divides the gradients by the number of devices. The gradient of a mean over the whole batch is already right."
+def dp_place(mesh, params, x, y):
+    everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
+    return jax.device_put(params, everywhere), *jax.device_put((x, y), split)
+
+
+def dp_step(loss, params, x, y, rate):
+    value, gradients = jax.value_and_grad(loss)(params, x, y)
+    return jax.tree.map(lambda p, g: p - rate * g / 8, params, gradients), value
+
+
 # %% right="dp-step"
 def dp_place(mesh, params, x, y):
     explicit = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Explicit,))
@@ -469,11 +480,10 @@ for kind, (rank, spec, parts) in KINDS.items():
         tree.append(jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec))))
         wanted = math.prod(shape) * dtype.itemsize // parts
         total += wanted
-        got = ask(bytes_per_device, tree[-1:])
-        require(
-            isinstance(got, int | np.integer), f"`bytes_per_device` returned a {type(got).__name__}; expected an int."
-        )
-        compare(int(got), wanted, label=f"the number of bytes of {kind} ({dtype.itemsize} for an element)")
+        with case(f"for {kind}, with {dtype.itemsize} bytes for an element"):
+            got = ask(bytes_per_device, tree[-1:])
+            require(isinstance(got, int | np.integer), f"the result is a {type(got).__name__}; expected an int.")
+            compare(int(got), wanted, label="the number of bytes")
 got = ask(bytes_per_device, {"first": tree[:8], "rest": tuple(tree[8:])})
 compare(got, total, label="the number of bytes of a tree of such leaves")
 
@@ -591,6 +601,22 @@ def bytes_per_device(tree):
 # %% wrong="dp-bytes-per-device" because="Multiplies the shape with np.prod, which is the float 1.0 for a scalar."
 def bytes_per_device(tree):
     return sum(np.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+# %% wrong="dp-bytes-per-device" because="Reads each entry of the spec as one name. One axis of an array may be sharded over a tuple of mesh axes."
+def bytes_per_device(tree):
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        sizes = leaf.sharding.mesh.shape
+        parts = math.prod(sizes[name] for name in leaf.sharding.spec if name is not None)
+        total += math.prod(leaf.shape) * leaf.dtype.itemsize // parts
+    return total
+
+
+# %% wrong="dp-bytes-per-device" because="Uses `jnp.finfo` for the size of an element, which rejects dtypes that are not floating-point numbers."
+def bytes_per_device(tree):
+    one = lambda leaf: math.prod(leaf.sharding.shard_shape(leaf.shape)) * jnp.finfo(leaf.dtype).bits // 8
+    return sum(map(one, jax.tree.leaves(tree)))
 
 
 # %% right="dp-bytes-per-device"
@@ -758,7 +784,7 @@ def shard_any_rank(mesh, tree):
     return jax.tree.map(put, tree)
 
 
-# %% wrong="dp-any-rank" because="Constrains the last axis under jit. If that axis cannot be sharded evenly, the program returns the whole leaf on every device, without an error."
+# %% wrong="dp-any-rank" because="Considers only the last axis. If that axis cannot be sharded evenly, every device holds the whole leaf."
 def shard_any_rank(mesh, tree):
     def place(leaf):
         spec = P(*[None] * (leaf.ndim - 1), mesh.axis_names[0]) if leaf.ndim else P()
@@ -822,6 +848,36 @@ def shard_any_rank(mesh, tree):
     def put(leaf):
         spec = P(*(mesh.axis_names[0] if size % mesh.size == 0 else None for size in leaf.shape))
         return jax.device_put(leaf, NamedSharding(mesh, spec))
+
+    return jax.tree.map(put, tree)
+
+
+# %% wrong="dp-any-rank" because="Considers only the last axis. If that axis cannot be sharded evenly, every device holds the whole leaf."
+def shard_any_rank(mesh, tree):
+    def put(leaf):
+        can = leaf.ndim and leaf.shape[-1] % mesh.size == 0
+        spec = P(*[None] * (leaf.ndim - 1), mesh.axis_names[0]) if can else P()
+        return jax.device_put(leaf, NamedSharding(mesh, spec))
+
+    return jax.tree.map(put, tree)
+
+
+# %% wrong="dp-any-rank" because="Replicates small leaves, although one of their axes can be sharded."
+def shard_any_rank(mesh, tree):
+    def put(leaf):
+        axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
+        spec = P(*[None] * axes[0], mesh.axis_names[0]) if axes and leaf.size >= 128 else P()
+        return jax.device_put(leaf, NamedSharding(mesh, spec))
+
+    return jax.tree.map(put, tree)
+
+
+# %% wrong="dp-any-rank" because="Converts every leaf to float32, but dtypes should not change."
+def shard_any_rank(mesh, tree):
+    def put(leaf):
+        axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
+        spec = P(*[None] * axes[0], mesh.axis_names[0]) if axes else P()
+        return jax.device_put(jnp.asarray(leaf, jnp.float32), NamedSharding(mesh, spec))
 
     return jax.tree.map(put, tree)
 
