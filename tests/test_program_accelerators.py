@@ -1,6 +1,6 @@
 """Programs as compilers for eight H100s and eight TPU v5e cores write them (tests/hlo/make.py): what is read off them.
 
-Nothing ran on either. Checks of lessons 16 to 19 read the same facts of the same programs.
+Nothing ran on either. Checks of lessons 16 to 20 read the same facts of the same programs.
 """
 
 from __future__ import annotations
@@ -204,6 +204,33 @@ def test_code_for_each_device_sends_what_it_states(platform: str) -> None:
         assert not any(one.in_loop for one in found), name
     moves = collectives(text(platform, "large-collective-matmul"), 8)
     assert [(one.kind, one.elements) for one in moves] == [("collective-permute", 1024 * 8192)] * 7
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_tensor_parallel_layers_need_one_all_reduce(platform: str) -> None:
+    """As the checks of lesson 20 count."""
+    for i in range(2):
+        [found] = collectives(text(platform, f"tp-layout-program-{i}"), 8)
+        assert found.kind == "all-reduce"
+    for i, group in enumerate((2, 4, 3)):
+        [found] = collectives(text(platform, f"tp-gated-mlp-program-{i}"), 8)
+        assert (found.kind, found.group_size) == ("all-reduce", group)
+        assert found.bytes == output_bytes(platform, f"tp-gated-mlp-program-{i}")
+        ring = collectives(text(platform, f"tp-ring-matmul-program-{i}"), 8)
+        assert {one.kind for one in ring} == {"collective-permute"}
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_accelerators_communicate_less_than_cpus_in_explicit_mode(platform: str) -> None:
+    """What lesson 20 states: both contributions to a gradient are added first, and sums are reduce-scattered."""
+    tokens, weights = 2 * 256 * 1024, 3 * 1024 * 2048
+    found = collectives(text(platform, "large-gated-gradient"), 8)
+    assert sorted((one.kind, one.elements, one.group_size) for one in found) == [
+        ("all-reduce", tokens, 2), ("all-reduce", tokens, 2), ("all-reduce", weights, 4),
+    ]  # fmt: skip
+    for mode in ("explicit", "manual"):
+        found = collectives(text(platform, f"large-sequence-{mode}"), 8)
+        assert {(one.kind, one.elements) for one in found} == {("all-gather", tokens), ("reduce-scatter", tokens // 2)}
 
 
 def test_a_product_keeps_all_bits_where_an_accelerator_would_round(monkeypatch: pytest.MonkeyPatch) -> None:

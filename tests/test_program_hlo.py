@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from grader.checks import devices, program
-from grader.program.hlo import Collective, collectives, largest, loops, operations
+from grader.program.hlo import Collective, collectives, collectives_and_groups, largest, loops, operations
 
 devices.start(8)
 ROW = devices.mesh((8,), ("d",))
@@ -363,3 +363,21 @@ def test_no_name_passes_for_an_instruction() -> None:
     assert text
     assert "all-reduce" in text
     assert collectives(text, 8) == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "groups"),
+    [
+        ("all-reduce(%x), replica_groups={{0,2},{1,3}}", ((0, 2), (1, 3))),
+        ("all-reduce(%x), replica_groups={}", ((0, 1, 2, 3),)),
+        ("all-reduce(%x), replica_groups=[2,2]<=[4]", ((0, 1), (2, 3))),
+        ("all-reduce(%x), replica_groups=[2,2]<=[2,2]T(1,0)", ((0, 2), (1, 3))),
+        ("all-reduce(%x), replica_groups=mesh['a'=2,'b'=2] {'a'}", ((0, 2), (1, 3))),
+        ("all-reduce(%x), replica_groups=mesh['a'=2,'b'=3], device_ids=([3,2]T(1,0)) {'b'}", ((0, 2, 4), (1, 3, 5))),
+        ("collective-permute(%x), source_target_pairs={{0,1},{1,0}}", ((0, 1), (1, 0))),
+    ],
+)
+def test_groups_are_read_in_each_form(written: str, groups: tuple[tuple[int, ...], ...]) -> None:
+    text = f"HloModule m\n\nENTRY %main () -> f32[2] {{\n  ROOT %c = f32[2]{{0}} {written}, channel_id=1\n}}\n"
+    [(_, found)] = collectives_and_groups(text, 4)
+    assert found == groups

@@ -176,9 +176,9 @@ def _group_size(line: str, kind: str, devices: int) -> int | None:
     return len(listed[1].split(",")) if listed else devices
 
 
-def _iota(devices: int, sizes: str | None, order: str | None) -> np.ndarray:
-    """The numbers of the devices in an array of these sizes, whose axes are then reordered."""
-    ids = np.arange(devices).reshape([int(size) for size in sizes.split(",")] if sizes else -1)
+def _iota(sizes: list[int], order: str | None) -> np.ndarray:
+    """The numbers from 0 on in an array of these sizes, whose axes are then reordered."""
+    ids = np.arange(math.prod(sizes)).reshape(sizes)
     return ids.transpose([int(axis) for axis in order.split(",")]) if order else ids
 
 
@@ -191,11 +191,13 @@ def _groups(line: str, kind: str, devices: int) -> Groups:
     ):
         sizes = dict(re.findall(r"'(\w+)'=(\d+)", of_mesh[1]))
         inside = [list(sizes).index(name) for name in re.findall(r"'(\w+)'", of_mesh[4])]
-        ids = _iota(devices, of_mesh[2], of_mesh[3]).reshape([int(size) for size in sizes.values()])
+        shape = [int(size) for size in sizes.values()]
+        ids = _iota([int(size) for size in of_mesh[2].split(",")] if of_mesh[2] else shape, of_mesh[3]).reshape(shape)
         ids = np.moveaxis(ids, inside, range(-len(inside), 0))
         return tuple(map(tuple, ids.reshape(-1, math.prod(ids.shape[-len(inside) :])).tolist()))
     if iota := re.search(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", line):
-        return tuple(map(tuple, _iota(devices, iota[3], iota[4]).reshape(int(iota[1]), int(iota[2])).tolist()))
+        ids = _iota([int(size) for size in iota[3].split(",")], iota[4])
+        return tuple(map(tuple, ids.reshape(int(iota[1]), int(iota[2])).tolist()))
     return (tuple(range(devices)),) if "replica_groups={}" in line else ()
 
 

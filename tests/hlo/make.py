@@ -227,6 +227,37 @@ def blocks() -> None:
             keep(f"block-{mode}", traced.lower(lowering_platforms=(PLATFORM,)).compile().as_text() or "")
 
 
+def tensor_parallel() -> None:
+    """Lesson 20: the gradient of a gated MLP in Explicit mode, and an MLP with sequence parallelism in two modes."""
+    mesh = Mesh(np.array(FAR).reshape(4, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+    cut = lambda spec, *sizes: jax.ShapeDtypeStruct(sizes, "bfloat16", sharding=NamedSharding(mesh, spec))
+    columns, rows = cut(P(None, "model"), 1024, 4096), cut(P("model"), 4096, 1024)
+    partitioned = cut(P("data", "model"), 8, 256, 1024)
+
+    def gated(gate: Any, up: Any, down: Any, x: Any) -> Any:
+        hidden = jax.nn.silu(x @ gate) * (x @ up)
+        return jnp.sum(jnp.matmul(hidden, down, out_sharding=P("data", None, None)).astype("float32") ** 2)
+
+    def explicit(w1: Any, w2: Any, x: Any) -> Any:
+        hidden = jnp.tanh(jax.reshard(x, P("data", None, None)) @ w1)
+        return jnp.matmul(hidden, w2, out_sharding=P("data", "model", None))
+
+    def manual(w1: Any, w2: Any, x: Any) -> Any:
+        sums = jnp.tanh(jax.lax.all_gather(x, "model", axis=1, tiled=True) @ w1) @ w2
+        return jax.lax.psum_scatter(sums, "model", scatter_dimension=1, tiled=True)
+
+    gradient = jax.grad(gated, argnums=(0, 1, 2, 3)), columns, columns, rows, cut(P("data"), 8, 256, 1024)
+    on_shards = lambda *arrays: jax.shard_map(manual, out_specs=P("data", "model"))(*arrays)
+    for name, (function, *arguments) in {
+        "large-gated-gradient": gradient,
+        "large-sequence-explicit": (explicit, columns, rows, partitioned),
+        "large-sequence-manual": (on_shards, columns, rows, partitioned),
+    }.items():
+        with jax.set_mesh(mesh):
+            traced = jax.jit(function).trace(*arguments)
+            keep(name, traced.lower(lowering_platforms=(PLATFORM,)).compile().as_text() or "")
+
+
 def memory() -> None:
     """Lesson 15: the temporary bytes of the gradient of its network on one device, and the types of its products.
 
@@ -296,6 +327,7 @@ if __name__ == "__main__":
     verbs.in_process = verbs._backend = Both()
     larger()
     blocks()
+    tensor_parallel()
     memory()
     for lesson in LESSONS:
         judge(Course(ROOT).lesson(lesson), verbs.in_process)
