@@ -1393,20 +1393,6 @@ class CNN(nnx.Module):
         return self.last(x.reshape(len(images), -1))
 
 
-# %% wrong="mnist-cnn" because="Ends with a relu, but logits may be negative."
-class CNN(nnx.Module):
-    def __init__(self, channels, blocks, *, rngs):
-        self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
-        self.blocks = nnx.List([nnx.Conv(channels, channels, (3, 3), rngs=rngs) for _ in range(blocks)])
-        self.last = nnx.Linear(16 * channels, 10, rngs=rngs)
-
-    def __call__(self, images):
-        x = nnx.relu(self.first(images))
-        for block in self.blocks:
-            x = x + nnx.relu(block(x))
-        return nnx.relu(self.last(x.reshape(len(images), -1)))
-
-
 # %% right="mnist-cnn"
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):

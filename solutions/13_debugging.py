@@ -447,7 +447,7 @@ def failing_examples(f, examples):
     return sorted({int(number) for number in re.findall(r"\d+", error.get() or "")})
 
 
-# %% wrong="debug-examples" because="Uses the automatic checks, which do not include the checks of the code itself."
+# %% wrong="debug-examples" because="Leaves out `user_checks`, so failures of the checks in the code itself are not found."
 def failing_examples(f, examples):
     error, _ = jax.vmap(checkify.checkify(f, errors=checkify.automatic_checks))(examples)
     message = error.get() or ""
@@ -1292,7 +1292,7 @@ def guarded_step(step):
     return guarded
 
 
-# %% wrong="debug-guard" because="Checks for NaN and division only, so an index out of bounds and the step's own checks are not reported."
+# %% wrong="debug-guard" because="Leaves out the checks of indices, so an index out of bounds is not reported."
 def guarded_step(step):
     checked = jax.jit(checkify.checkify(step, errors=checkify.float_checks | checkify.user_checks))
 

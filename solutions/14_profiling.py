@@ -781,21 +781,6 @@ def compile_ahead(f, params, lengths):
     return serve
 
 
-# %% wrong="profiling-ahead" because="Compiles for the longest length only and pads all requests to it, but `f` may use the number of rows."
-def compile_ahead(f, params, lengths):
-    longest = max(lengths)
-    compiled = jax.jit(f).lower(params, jax.ShapeDtypeStruct((longest, 4), jnp.float32)).compile()
-
-    def serve(params, x):
-        if len(x) not in lengths:
-            raise ValueError(f"no program for {len(x)} rows")
-        if x.dtype != jnp.float32:
-            raise TypeError(f"{x.dtype} is not float32")
-        return compiled(params, np.pad(x, ((0, longest - len(x)), (0, 0))))[: len(x)]
-
-    return serve
-
-
 # %% right="profiling-ahead"
 def compile_ahead(f, params, lengths):
     jitted = jax.jit(f)
