@@ -853,16 +853,6 @@ def shuffled_epochs(key, steps, n, size):
     return jax.vmap(batch)(steps)
 
 
-# %% wrong="random-epochs" because="Numbers the examples of all epochs in one sequence, so an epoch ends within a batch if `size` does not divide n."
-def shuffled_epochs(key, steps, n, size):
-    def entry(place):
-        order = jax.random.permutation(jax.random.fold_in(key, place // n), n)
-        return order[place % n]
-
-    places = steps[:, None] * size + jnp.arange(size)
-    return jax.vmap(jax.vmap(entry))(places)
-
-
 # %% right="random-epochs"
 def shuffled_epochs(key, steps, n, size):
     def one(epoch, place):
