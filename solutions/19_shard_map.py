@@ -118,7 +118,7 @@ def by_hand(params, x, y, weights):
 # </details>
 
 
-# %% answer="shardmap-psum-matmul"
+# %% answer="shardmap-psum-matmul" timeout=20
 def psum_matmul(a, b):
     """a float32[m@x,k@y], b float32[k@y,n] -> a @ b float32[m@x,n]."""
 
@@ -307,7 +307,7 @@ def psum_matmul(a, b):
 # </details>
 
 
-# %% answer="shardmap-fsdp-layer"
+# %% answer="shardmap-fsdp-layer" timeout=20
 def fsdp_layer(w, b, x):
     """w float32[d@data,h], b float32[h@data], x float32[B@data,d] -> tanh(x @ w + b) float32[B@data,h]."""
     ### BEGIN SOLUTION
@@ -583,7 +583,7 @@ def fsdp_layer(w, b, x):
 # </details>
 
 
-# %% answer="shardmap-batch-norm"
+# %% answer="shardmap-batch-norm" timeout=20
 def global_batch_norm(x, scale, shift, axis):
     """x (B, ..., C), scale (C,), shift (C,) of one device -> (normalised, mean, variance) of the whole batch."""
     ### BEGIN SOLUTION
@@ -864,7 +864,7 @@ def global_batch_norm(x, scale, shift, axis):
 # </details>
 
 
-# %% answer="shardmap-gradient-inside"
+# %% answer="shardmap-gradient-inside" timeout=20
 def gradient_inside(loss_sum, params, xs, ys, weights, axis):
     """Code of one device: the gradient of (sum of all weighted losses) / (sum of all weights) over M micro-batches."""
     ### BEGIN SOLUTION
@@ -1190,7 +1190,7 @@ def gradient_inside(loss_sum, params, xs, ys, weights, axis):
 # </details>
 
 
-# %% answer="shardmap-from-pmap"
+# %% answer="shardmap-from-pmap" timeout=20
 def new_step(params, x, y, keys):
     """params replicated, x float32[B@i,d], y float32[B@i], keys key[N@i] -> (new params, loss), replicated."""
     ### BEGIN SOLUTION
@@ -1475,7 +1475,7 @@ def new_step(params, x, y, keys):
 # </details>
 
 
-# %% answer="shardmap-ring-all-reduce"
+# %% answer="shardmap-ring-all-reduce" timeout=20
 def ring_all_reduce(x, axis):
     """Code of one device: the sum of the arrays x of all devices along `axis`, with permutes only."""
     ### BEGIN SOLUTION
@@ -1847,7 +1847,7 @@ def ring_all_reduce(x, axis):
 # </details>
 
 
-# %% answer="shardmap-halo-exchange"
+# %% answer="shardmap-halo-exchange" timeout=20
 def diffuse(plate, steps):
     """plate float32[R@x,C] -> the plate after `steps` steps of heat diffusion, with the same type."""
     ### BEGIN SOLUTION

@@ -83,7 +83,7 @@ def rms_norm(scale, x):
 # ## The layout of four layers
 # **Goal.** Place a network of four layers and a batch on a mesh that combines data and tensor parallelism. The two middle layers are large, so each device stores only a part of them. Two lines are missing.
 #
-# **Signature.** `layout_w1_w4(mesh, params, x)` takes a mesh with the Auto axes `batch` and `model`, a dict of NumPy arrays `"W1"` (d, h1), `"b1"` (h1,), `"W2"` (h1, h2), `"b2"` (h2,), `"W3"` (h2, h3), `"b3"` (h3,), `"W4"` (h3, k), `"b4"` (k,), and a batch `x` (B, d). It returns `(params, x)` on the mesh. `four_layers` in the setup uses them.
+# **Signature.** `layout_w1_w4(mesh, params, x)` takes a mesh with the Auto axes `batch` and `model` in any order, a dict of NumPy arrays `"W1"` (d, h1), `"b1"` (h1,), `"W2"` (h1, h2), `"b2"` (h2,), `"W3"` (h2, h3), `"b3"` (h3,), `"W4"` (h3, k), `"b4"` (k,), and a batch `x` (B, d). It returns `(params, x)` on the mesh. `four_layers` in the setup uses them.
 #
 # **Example.** On a mesh of four by two devices, with a batch of 8 examples and layers of 6 units, each device stores shards (6, 3) of `W2`, (3,) of `b2`, (3, 6) of `W3`, and two examples.
 #
@@ -133,8 +133,8 @@ for name, array in (*placed[0].items(), ("x", placed[1])):
 # %% hidden="tp-layout" name="program" points=2
 """The layouts and the single all-reduce on other meshes, for layers of different sizes."""
 rng = inputs.rng()
-for along_batch, along_model in ((2, 4), (2, 3)):
-    mesh = devices.mesh((along_batch, along_model), ("batch", "model"))
+for axes in ({"batch": 2, "model": 4}, {"model": 3, "batch": 2}):
+    mesh, along_batch = devices.mesh(tuple(axes.values()), tuple(axes)), axes["batch"]
     d, h1, h2, h3, k = (12 * size for size in rng.permutation(5) + 1)
     sizes = {"W1": (d, h1), "W2": (h1, h2), "W3": (h2, h3), "W4": (h3, k)}
     params = {name: draw(rng, *shape) for name, shape in sizes.items()}
@@ -243,6 +243,15 @@ def layout_w1_w4(mesh, params, x):
     return jax.device_put(params, whole), jax.device_put(x, NamedSharding(mesh, P("batch", None)))
 
 
+# %% wrong="tp-layout" because="Takes the first mesh axis as `batch` and the second as `model`, but axes have names, and may be in another order."
+def layout_w1_w4(mesh, params, x):
+    batch, model = mesh.axis_names
+    specs = dict.fromkeys(params, P()) | {"W2": P(None, model), "b2": P(model), "W3": P(model, None)}
+    examples = P(batch)
+    on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, examples)
+
+
 # %% right="tp-layout"
 def layout_w1_w4(mesh, params, x):
     specs = {name: P() for name in params}
@@ -288,7 +297,7 @@ def layout_w1_w4(mesh, params, x):
 # </details>
 
 
-# %% answer="tp-gated-mlp"
+# %% answer="tp-gated-mlp" timeout=20
 def gated_mlp(params, x):
     """(silu(x @ gate) * (x @ up)) @ down for x float32[B@data,d]; the result has the type of x."""
     ### BEGIN SOLUTION
@@ -513,7 +522,7 @@ def gated_mlp(params, x):
 # </details>
 
 
-# %% answer="tp-sharded-heads"
+# %% answer="tp-sharded-heads" timeout=20
 def sharded_heads(params, x):
     """Grouped-query attention for x float32[B@data,T,d], with heads partitioned along model; the type of x."""
     ### BEGIN SOLUTION
@@ -747,7 +756,7 @@ def sharded_heads(params, x):
 # </details>
 
 
-# %% answer="tp-ring-matmul"
+# %% answer="tp-ring-matmul" timeout=20
 def ring_matmul(x, w):
     """x float32[m,k@model], w float32[k@model,n] -> x @ w float32[m@model,n], with permutes only."""
     ### BEGIN SOLUTION
@@ -1013,7 +1022,7 @@ def ring_matmul(x, w):
 # </details>
 
 
-# %% answer="tp-sequence-norm"
+# %% answer="tp-sequence-norm" timeout=20
 def sequence_parallel(norm, params, x):
     """x + tanh(norm(scale, x) @ w1) @ w2 for x float32[B@data,T@model,d]; the result has the type of x."""
     ### BEGIN SOLUTION
@@ -1299,7 +1308,7 @@ def sequence_parallel(norm, params, x):
 #
 # **Example.** With `h` of zeros, all scores are 0. If `vocab` is 5 and V is 6, the loss is log(5) = 1.609.
 #
-# **Judged.** The values, also for scores of several thousand, and the gradients with respect to `table` and `h`. In the program of the loss, all collectives together return at most 2 · M · B / D + 4 elements. In that of the gradients, they return at most 4 · M · B / D + 8 elements more than a shard of the table and a shard of `h` have. **Not judged.** The mode in which you write the function.
+# **Judged.** The values, also for scores of several thousand or far below zero, and the gradients with respect to `table` and `h`. In the program of the loss, all collectives together return at most 2 · M · B / D + 4 elements. In that of the gradients, they return at most 4 · M · B / D + 8 elements more than a shard of the table and a shard of `h` have. **Not judged.** The mode in which you write the function.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1318,7 +1327,7 @@ def sequence_parallel(norm, params, x):
 # </details>
 
 
-# %% answer="tp-vocab-loss"
+# %% answer="tp-vocab-loss" timeout=20
 def vocab_loss(table, h, targets, vocab):
     """table float32[V@model,d], h float32[B@data,d], targets int32[B@data], vocab int -> the mean cross-entropy ()."""
     ### BEGIN SOLUTION
@@ -1362,11 +1371,18 @@ for along_data, along_model, unused, factor, words in (
     (2, 4, 3, 1, "with additional rows on the last device"),
     (2, 3, 11, 1, "with a device that has additional rows only"),
     (4, 2, 0, 1000, "with scores of several thousand"),
+    (2, 2, 3, 1000, "with scores far below zero"),
 ):
     mesh, B, d = grid(along_data, along_model), along_data * int(rng.integers(2, 5)), int(rng.integers(3, 7))
     V = along_model * 10
     vocab = V - unused
     table, h = rng.normal(size=(V, d)).astype(np.float32), (factor * rng.normal(size=(B, d))).astype(np.float32)
+    if words == "with scores far below zero":  # whole thousands, so that float32 scores are exact
+        table, h = (
+            rng.integers(-2, 3, (V, d)).astype(np.float32),
+            factor * rng.integers(-2, 3, (B, d)).astype(np.float32),
+        )
+        table[:, 0], h[:, 0] = 1, -40 * factor
     table[vocab:] *= 3
     targets = rng.integers(vocab, size=B).astype(np.int32)
     targets[:2] = 0, vocab - 1
@@ -1389,7 +1405,7 @@ for along_data, along_model, unused, factor, words in (
         )
         made = program(probe_loss_and_gradient, *placed, vocab)
         wanted = rows.astype(np.float32), (back @ table[:vocab] / B).astype(np.float32)
-        compare(made.run(*placed, vocab), wanted, label="the gradients")
+        compare(made.run(*placed, vocab), wanted, label="the gradients", atol=1e-5 * max(1, np.abs(h).max()))
         require(
             received(made) <= V // along_model * d + B // along_data * d + 4 * numbers + 8,
             "the collectives of the gradients return more than shards of the gradients and a few numbers for each example.",
@@ -1534,6 +1550,19 @@ def vocab_loss(table, h, targets, vocab):
         return jax.lax.pmean(jnp.mean(jnp.log(total) + largest - right), "data")
 
     return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
+
+
+# %% wrong="tp-vocab-loss" because="Gives additional rows the score -1000, but the scores of words may be lower."
+def vocab_loss(table, h, targets, vocab):
+    def on_one_device(table, h, targets):
+        words = jax.lax.axis_index("model") * len(table) + jnp.arange(len(table))
+        scores = jnp.where(words < vocab, h @ table.T, -1000.0)
+        largest = jax.lax.pmax(jax.lax.stop_gradient(scores).max(1), "model")
+        total = jax.lax.psum(jnp.exp(scores - largest[:, None]).sum(1), "model")
+        own = jax.lax.psum(jnp.where(words == targets[:, None], scores, 0).sum(1), "model")
+        return jax.lax.pmean(jnp.mean(jnp.log(total) + largest - own), "data")
+
+    return jax.shard_map(on_one_device, in_specs=(P("model"), P("data"), P("data")), out_specs=P())(table, h, targets)
 
 
 # %% right="tp-vocab-loss"

@@ -336,6 +336,21 @@ def bubble(forward, backward, micro_batches):
     return 1 - 1 / len(forward)
 
 
+# %% wrong="pipeline-bubble" because="Returns the idle fraction of the slowest stage instead of the mean over all stages."
+def bubble(forward, backward, micro_batches):
+    forward, backward = jnp.asarray(forward), jnp.asarray(backward)
+    phase = lambda times: times.sum() + (micro_batches - 1) * times.max()
+    busy = micro_batches * jnp.max(forward + backward)
+    return 1 - busy / (phase(forward) + phase(backward))
+
+
+# %% wrong="pipeline-bubble" because="Counts only the filling and the emptying of the pipeline. A fast stage also waits for the slowest between two micro-batches."
+def bubble(forward, backward, micro_batches):
+    forward, backward = jnp.asarray(forward), jnp.asarray(backward)
+    fill = forward.sum() - forward.max() + backward.sum() - backward.max()
+    return fill / (fill + micro_batches * (forward.max() + backward.max()))
+
+
 # %% right="pipeline-bubble"
 def bubble(forward, backward, micro_batches):
     def play(times):
@@ -387,7 +402,7 @@ def bubble(forward, backward, micro_batches):
 # </details>
 
 
-# %% answer="pipeline-gpipe"
+# %% answer="pipeline-gpipe" timeout=20
 def gpipe(stage, params, xs):
     """stage(p, x), params with leaves float32[S@stage,...], xs float32[M,B@data,d] -> float32[M,B@data,d]."""
     ### BEGIN SOLUTION
@@ -654,6 +669,43 @@ def gpipe(stage, params, xs):
     return jax.shard_map(on_one_device, in_specs=specs, out_specs=P(None, "data"))(params, xs)
 
 
+# %% wrong="pipeline-gpipe" because="Loops over the iterations in Python, so the program grows with the micro-batches."
+def gpipe(stage, params, xs):
+
+    def on_one_device(params, xs):
+        me, stages = jax.lax.axis_index("stage"), jax.lax.axis_size("stage")
+        params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf[0], "data", to="varying"), params)
+        xs = jax.lax.pcast(xs, "stage", to="varying")
+        arrived, results = jnp.zeros_like(xs[0]), []
+        for t in range(len(xs) + stages - 1):
+            result = stage(params, jnp.where(me == 0, xs[min(t, len(xs) - 1)], arrived))
+            if t >= stages - 1:
+                results.append(jnp.where(me == stages - 1, result, 0))
+            arrived = jax.lax.ppermute(result, "stage", [(i, i + 1) for i in range(stages - 1)])
+        return jax.lax.psum(jnp.stack(results), "stage")
+
+    return jax.shard_map(on_one_device, in_specs=(P("stage"), P(None, "data")), out_specs=P(None, "data"))(params, xs)
+
+
+# %% wrong="pipeline-gpipe" because="Adds the results of all iterations over the stages, and removes the first ones only afterwards."
+def gpipe(stage, params, xs):
+
+    def on_one_device(params, xs):
+        me, last, count = jax.lax.axis_index("stage"), jax.lax.axis_size("stage") - 1, len(xs)
+        params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf[0], "data", to="varying"), params)
+        xs = jax.lax.pcast(xs, "stage", to="varying")
+
+        def iteration(arrived, t):
+            result = stage(params, jnp.where(me == 0, xs[jnp.minimum(t, count - 1)], arrived))
+            arrived = jax.lax.ppermute(result, "stage", [(i, i + 1) for i in range(last)])
+            return arrived, jnp.where(me == last, result, 0)
+
+        _, results = jax.lax.scan(iteration, jnp.zeros_like(xs[0]), jnp.arange(count + last))
+        return jax.lax.psum(results, "stage")[-count:]
+
+    return jax.shard_map(on_one_device, in_specs=(P("stage"), P(None, "data")), out_specs=P(None, "data"))(params, xs)
+
+
 # %% right="pipeline-gpipe"
 def gpipe(stage, params, xs):
     def on_one_device(params, xs):
@@ -722,7 +774,7 @@ def gpipe(stage, params, xs):
 # </details>
 
 
-# %% answer="moe-balance"
+# %% answer="moe-balance" timeout=20
 def balance_loss(logits, axis):
     """Code of one device: logits (T, E), name of a mesh axis -> (), E times the sum of f * p."""
     ### BEGIN SOLUTION
@@ -799,7 +851,7 @@ def softmax(logits):
 
 
 mesh, rng = grid(4, names=("rows",)), inputs.rng()
-experts = int(rng.integers(3, 7))
+experts = int(rng.choice((3, 5, 6, 7)))  # not the number of devices
 logits = rng.normal(size=(12, experts)).astype(np.float32)
 f, p = np.bincount(logits.argmax(1), minlength=experts) / 12, softmax(logits.astype(np.float64))
 wanted = experts / 12 * p * (f - (p @ f)[:, None])
@@ -876,6 +928,22 @@ def balance_loss(logits, axis):
     return experts * jnp.sum(f * p)
 
 
+# %% wrong="moe-balance" because="Multiplies by the number of devices instead of the number of experts."
+def balance_loss(logits, axis):
+    f = jax.nn.one_hot(logits.argmax(-1), logits.shape[1]).mean(0)
+    p = jax.nn.softmax(logits).mean(0)
+    f, p = jax.lax.pmean((f, p), axis)
+    return jax.lax.axis_size(axis) * jnp.sum(f * p)
+
+
+# %% wrong="moe-balance" because="Uses the name `data` instead of the argument `axis`."
+def balance_loss(logits, axis):
+    experts = logits.shape[1]
+    f = jax.nn.one_hot(logits.argmax(-1), experts).mean(0)
+    f, p = jax.lax.pmean(f, "data"), jax.lax.pmean(jax.nn.softmax(logits).mean(0), "data")
+    return experts * jnp.sum(f * p)
+
+
 # %% right="moe-balance"
 def balance_loss(logits, axis):
     tokens, experts = logits.shape
@@ -930,7 +998,7 @@ def balance_loss(logits, axis):
 # </details>
 
 
-# %% answer="moe-dispatch"
+# %% answer="moe-dispatch" timeout=20
 def moe_dispatch(expert, params, x, logits, capacity):
     """params float32[E@expert,...], x float32[T@expert,d], logits float32[T@expert,E] -> float32[T@expert,d]."""
     ### BEGIN SOLUTION
@@ -1228,6 +1296,56 @@ def moe_dispatch(expert, params, x, logits, capacity):
     return jax.shard_map(on_one_device, in_specs=P("expert"), out_specs=P("expert"))(params, x, logits)
 
 
+# %% wrong="moe-dispatch" because="Multiplies the token by the gate before the expert, which is not linear, instead of its result."
+def moe_dispatch(expert, params, x, logits, capacity):
+
+    def on_one_device(params, x, logits):
+        E = logits.shape[1]
+        choice, gate = logits.argmax(-1), jax.nn.softmax(logits).max(-1, keepdims=True)
+        hot = jax.nn.one_hot(choice, E, dtype=jnp.int32)
+        position = jnp.sum(jnp.cumsum(hot, 0) * hot, -1) - 1
+        slots = jnp.zeros_like(x, shape=(E, capacity, x.shape[1])).at[choice, position].set(gate * x, mode="drop")
+        arrived = jax.lax.all_to_all(slots, "expert", 0, 1, tiled=True)
+        back = jax.lax.all_to_all(jax.vmap(expert)(params, arrived), "expert", 1, 0, tiled=True)
+        return back.at[choice, position].get(mode="fill", fill_value=0)
+
+    return jax.shard_map(on_one_device, in_specs=P("expert"), out_specs=P("expert"))(params, x, logits)
+
+
+# %% wrong="moe-dispatch" because="Assumes one expert on each device, so the others are not used."
+def moe_dispatch(expert, params, x, logits, capacity):
+
+    def on_one_device(params, x, logits):
+        E = logits.shape[1]
+        choice = jax.nn.one_hot(logits.argmax(-1), E)
+        place = jnp.sum(jnp.cumsum(choice, axis=0) * choice, axis=-1) - 1
+        route = choice[:, :, None] * jax.nn.one_hot(place, capacity)[:, None]
+        sent = jnp.einsum("tec,td->ecd", route, x)
+        arrived = jax.lax.all_to_all(sent, "expert", 0, 0, tiled=True)
+        results = expert(jax.tree.map(lambda leaf: leaf[0], params), arrived.reshape(-1, x.shape[1]))
+        back = jax.lax.all_to_all(results.reshape(arrived.shape), "expert", 0, 0, tiled=True)
+        return jnp.einsum("tec,ecd->td", route * jax.nn.softmax(logits)[:, :, None], back)
+
+    return jax.shard_map(on_one_device, in_specs=P("expert"), out_specs=P("expert"))(params, x, logits)
+
+
+# %% wrong="moe-dispatch" because="Sends a place for every token to every expert and drops tokens afterwards, so more is sent than the capacity allows."
+def moe_dispatch(expert, params, x, logits, capacity):
+
+    def on_one_device(params, x, logits):
+        E, T = logits.shape[1], len(x)
+        choice, gate = logits.argmax(-1), jax.nn.softmax(logits).max(-1)
+        hot = jax.nn.one_hot(choice, E, dtype=jnp.int32)
+        position = jnp.sum(jnp.cumsum(hot, 0) * hot, -1) - 1
+        slots = jnp.zeros_like(x, shape=(E, T, x.shape[1])).at[choice, jnp.arange(T)].set(x)
+        arrived = jax.lax.all_to_all(slots, "expert", 0, 1, tiled=True)
+        back = jax.lax.all_to_all(jax.vmap(expert)(params, arrived), "expert", 1, 0, tiled=True)
+        gate = jnp.where(position < capacity, gate, 0)
+        return gate[:, None] * back[choice, jnp.arange(T)]
+
+    return jax.shard_map(on_one_device, in_specs=P("expert"), out_specs=P("expert"))(params, x, logits)
+
+
 # %% right="moe-dispatch"
 def moe_dispatch(expert, params, x, logits, capacity):
     def on_one_device(params, x, logits):
@@ -1426,6 +1544,9 @@ with case("if the layers exclude the fastest mesh"):
     judge({**model, "layers": 25, "heads": 2}, machine)
 with case("for 24 devices"):
     judge({**model, "layers": 24, "heads": 48}, {**machine, "devices": 24})
+with case("for an odd number of tokens"):
+    few = {"params": 2e6, "layers": 1, "width": 4096, "heads": 2, "tokens": 301, "micro_batches": 8}
+    judge(few, {**machine, "devices": 4, "bandwidth": 1e6})
 
 # %% [markdown] why="mesh-plan"
 # Each axis has its own price. Along `data`, a device sends parameters, whatever the batch is, and along `tensor` and `stage`, it sends activations, whose number grows with the batch. So large batches favour `data`, and small ones favour `tensor` and `stage`. **Next:** In real machines, links inside a server are faster than links between servers. Which rule would you change, and which axis would you put on the fast links?
@@ -1605,6 +1726,81 @@ def plan_mesh(model, machine):
     return best and dict(zip(("seconds", "data", "tensor", "stage"), best, strict=True))
 
 
+# %% wrong="mesh-plan" because="Compares only the fastest mesh with the memory, and returns `None` if it does not fit."
+def plan_mesh(model, machine):
+    P_, L, d, heads = model["params"], model["layers"], model["width"], model["heads"]
+    B, M, N = model["tokens"], model["micro_batches"], machine["devices"]
+    found = []
+    for T in range(1, N + 1):
+        for S in range(1, N + 1):
+            if N % (T * S) or heads % T or L % S:
+                continue
+            D = N // (T * S)
+            local = B / D * d
+            compute = 6 * P_ * B / (N * machine["flops"]) * (M + S - 1) / M
+            sent = 6 * (D - 1) / D * P_ / (T * S) + 16 * (T - 1) / T * local * L / S + 4 * local * (S > 1)
+            found.append((compute + sent / machine["bandwidth"], D, T, S, 16 * P_ / N + 2 * local * L / S))
+    seconds, D, T, S, stored = min(found)
+    if stored > machine["memory"]:
+        return None
+    return {"data": D, "tensor": T, "stage": S, "seconds": seconds}
+
+
+# %% wrong="mesh-plan" because="Counts what is sent along `tensor` for all layers, although a device has only those of its stage."
+def plan_mesh(model, machine):
+    P_, L, d, heads = model["params"], model["layers"], model["width"], model["heads"]
+    B, M, N = model["tokens"], model["micro_batches"], machine["devices"]
+    found = []
+    for T in range(1, N + 1):
+        for S in range(1, N + 1):
+            if N % (T * S) == 0 and heads % T == 0 and L % S == 0:
+                D = N // (T * S)
+                local = B / D * d
+                if 16 * P_ / N + 2 * local * L / S <= machine["memory"]:
+                    compute = 6 * P_ * B / (N * machine["flops"]) * (M + S - 1) / M
+                    sent = 6 * (D - 1) / D * P_ / (T * S) + 16 * (T - 1) / T * local * L + 4 * local * (S > 1)
+                    found.append((compute + sent / machine["bandwidth"], D, T, S))
+    best = min(found, default=None)
+    return best and {"data": best[1], "tensor": best[2], "stage": best[3], "seconds": best[0]}
+
+
+# %% wrong="mesh-plan" because="Rounds quotients down with `//`, but the tokens need not be divisible by D."
+def plan_mesh(model, machine):
+    P_, L, d, heads = model["params"], model["layers"], model["width"], model["heads"]
+    B, M, N = model["tokens"], model["micro_batches"], machine["devices"]
+    found = []
+    for T in range(1, N + 1):
+        for S in range(1, N // T + 1):
+            D = N // T // S
+            if D * T * S != N or heads % T or L % S:
+                continue
+            local = B // D * d
+            if 16 * P_ // N + 2 * local * (L // S) <= machine["memory"]:
+                compute = 6 * P_ * B / (N * machine["flops"]) * (M + S - 1) / M
+                sent = 6 * P_ * (D - 1) // D // (T * S) + 16 * (T - 1) / T * local * (L // S) + 4 * local * (S > 1)
+                found.append((compute + sent / machine["bandwidth"], D, T, S))
+    best = min(found, default=None)
+    return best and {"data": best[1], "tensor": best[2], "stage": best[3], "seconds": best[0]}
+
+
+# %% wrong="mesh-plan" because="Requires less than the memory of a device, but the arrays may fill it."
+def plan_mesh(model, machine):
+    P_, L, d, heads = model["params"], model["layers"], model["width"], model["heads"]
+    B, M, N = model["tokens"], model["micro_batches"], machine["devices"]
+    found = []
+    for T in range(1, N + 1):
+        for S in range(1, N + 1):
+            if N % (T * S) == 0 and heads % T == 0 and L % S == 0:
+                D = N // (T * S)
+                local = B / D * d
+                if 16 * P_ / N + 2 * local * L / S < machine["memory"]:
+                    compute = 6 * P_ * B / (N * machine["flops"]) * (M + S - 1) / M
+                    sent = 6 * (D - 1) / D * P_ / (T * S) + 16 * (T - 1) / T * local * L / S + 4 * local * (S > 1)
+                    found.append((compute + sent / machine["bandwidth"], D, T, S))
+    best = min(found, default=None)
+    return best and {"data": best[1], "tensor": best[2], "stage": best[3], "seconds": best[0]}
+
+
 # %% right="mesh-plan"
 def plan_mesh(model, machine):
     n, heads, layers = machine["devices"], model["heads"], model["layers"]
@@ -1678,7 +1874,7 @@ def plan_mesh(model, machine):
 # </details>
 
 
-# %% answer="pipeline-recurrent"
+# %% answer="pipeline-recurrent" timeout=20
 def deep_rnn(params, h0, xs):
     """params a, b float32[N@layer,d,d], c float32[N@layer,d], h0 float32[N@layer,B,d], xs float32[T,B,d]
     -> (float32[T,B,d], float32[N@layer,B,d])."""
@@ -1965,6 +2161,46 @@ def deep_rnn(params, h0, xs):
         return jax.lax.psum(jnp.where(me == 0, ys, 0), "layer"), final[None]
 
     specs = P("layer"), P("layer"), P()
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=(P(), P("layer")))(params, h0, xs)
+
+
+# %% wrong="pipeline-recurrent" because="Loops over the iterations in Python, so the program grows with the time steps."
+def deep_rnn(params, h0, xs):
+
+    def on_one_device(params, h0, xs):
+        me, size, T = jax.lax.axis_index("layer"), jax.lax.axis_size("layer"), len(xs)
+        a, b, c = (params[name][0] for name in "abc")
+        arrived, state, results = jnp.zeros_like(h0[0]), h0[0], []
+        for t in range(T + size - 1):
+            x = jnp.where(me == 0, xs[min(t, T - 1)], arrived)
+            state = jnp.where((t >= me) & (t < me + T), jnp.tanh(x @ a + state @ b + c), state)
+            arrived = jax.lax.ppermute(state, "layer", [(i, i + 1) for i in range(size - 1)])
+            results.append(state)
+        last = jnp.where(me == size - 1, jnp.stack(results[size - 1 :]), 0)
+        return jax.lax.psum(last, "layer"), state[None]
+
+    specs = (P("layer"), P("layer"), P())
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=(P(), P("layer")))(params, h0, xs)
+
+
+# %% wrong="pipeline-recurrent" because="Takes the number of all devices as the number of layers, although the mesh may have another axis."
+def deep_rnn(params, h0, xs):
+    size, T = jax.sharding.get_abstract_mesh().size, len(xs)
+
+    def on_one_device(params, h0, xs):
+        me = jax.lax.axis_index("layer")
+        a, b, c = (params[name][0] for name in "abc")
+
+        def iteration(carry, t):
+            arrived, state = carry
+            x = jnp.where(me == 0, xs[jnp.minimum(t, T - 1)], arrived)
+            state = jnp.where((t >= me) & (t < me + T), jnp.tanh(x @ a + state @ b + c), state)
+            return (jax.lax.ppermute(state, "layer", [(i, i + 1) for i in range(size - 1)]), state), state
+
+        (_, state), states = jax.lax.scan(iteration, (jnp.zeros_like(h0[0]), h0[0]), jnp.arange(T + size - 1))
+        return jax.lax.psum(jnp.where(me == size - 1, states[size - 1 :], 0), "layer"), state[None]
+
+    specs = (P("layer"), P("layer"), P())
     return jax.shard_map(on_one_device, in_specs=specs, out_specs=(P(), P("layer")))(params, h0, xs)
 
 
