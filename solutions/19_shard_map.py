@@ -560,7 +560,7 @@ def fsdp_layer(w, b, x):
 # ## Batch normalisation over all devices
 # **Goal.** Normalise each channel by the mean and the variance of the **whole** batch, while each device has only its own examples.
 #
-# **Signature.** `global_batch_norm(x, scale, shift, axis)` is the code of one device. `x` is the shard of a batch, with shape (B, …, C) and any number of axes, `scale` and `shift` have the shape (C,), and all are float32. `axis` is the name of the mesh axis that partitions the batch, or a tuple of such names. All devices have the same number of examples. The function returns `(normalised, mean, variance)`. Mean and variance, both (C,), are computed over the whole batch and all axes except the last, and do not vary along `axis`. The first result is `(x - mean) / sqrt(variance + 1e-5) * scale + shift`.
+# **Signature.** `global_batch_norm(x, scale, shift, axis)` is the code of one device. `x` is the shard of a batch, with shape (B, …, C) and two or more axes, `scale` and `shift` have the shape (C,), and all are float32. `axis` is the name of the mesh axis that partitions the batch, or a tuple of such names. All devices have the same number of examples. The function returns `(normalised, mean, variance)`. Mean and variance, both (C,), are computed over the whole batch and all axes except the last, and do not vary along `axis`. The first result is `(x - mean) / sqrt(variance + 1e-5) * scale + shift`.
 #
 # **Example.** On two devices with the axis `"data"`, the first device has x = [[0], [2]] and the second x = [[4], [6]]. The mean is 3 and the variance 5. With `scale` 1 and `shift` 0, the first device returns about [[-1.342], [-0.447]].
 #
@@ -839,7 +839,7 @@ def global_batch_norm(x, scale, shift, axis):
 
 # %% [markdown] task="shardmap-gradient-inside" stars=3 minutes=30 skills="dp-accumulate,08_control_flow,shardmap-batch-norm"
 # ## A gradient inside
-# **Goal.** Add the gradients of several micro-batches on each device, and reduce the sum over the devices once. Compute the gradient inside the code of one device, where gradients that are too large by the number of devices are a common mistake.
+# **Goal.** Add the gradients of several micro-batches on each device, and reduce the sum over the devices once. Compute the gradient inside the code of one device, where gradients that are N times too large on N devices are a common mistake.
 #
 # **Signature.** `gradient_inside(loss_sum, params, xs, ys, weights, axis)` is the code of one device. `params` is a tree of float32 arrays that are equal on all devices. `xs (M, B, d)`, `ys (M, B)` and `weights (M, B)` are the device's examples of M micro-batches. `loss_sum(params, x, y, weights)` returns the **sum** of the weighted losses of the examples of one micro-batch. `axis` is the name of the mesh axis that partitions the examples. The result is a tree like `params`, equal on all devices. It is the gradient of the sum of all weighted losses divided by the sum of all weights, over all micro-batches and devices.
 #
@@ -980,7 +980,7 @@ def gradient_inside(loss_sum, params, xs, ys, weights, axis):
     return jax.tree.map(lambda leaf: leaf / count, total)
 
 
-# %% wrong="shardmap-gradient-inside" because="Adds the gradients over the devices a second time. JAX has already added them, so the result is too large by the number of devices."
+# %% wrong="shardmap-gradient-inside" because="Adds the gradients over the devices a second time. JAX has already added them, so the result is N times too large on N devices."
 def gradient_inside(loss_sum, params, xs, ys, weights, axis):
     def add(total, micro_batch):
         return jax.tree.map(jnp.add, total, jax.grad(loss_sum)(params, *micro_batch)), None
@@ -1263,7 +1263,7 @@ for size, least in ((8, 2), (3, 4)):
 # off by one, 0 -> 1: noisy = x + 0.1 * jax.random.normal(keys[0], x.shape)
 
 
-# %% wrong="shardmap-from-pmap" because="Keeps the `pmean` of the gradients, which are already added over the devices. The step is too large by the number of devices."
+# %% wrong="shardmap-from-pmap" because="Keeps the `pmean` of the gradients, which are already added over the devices. The step is N times too large on N devices."
 def new_step(params, x, y, keys):
     def on_one_device(params, x, y, keys):
         noisy = x + 0.1 * jax.random.normal(keys[0], x.shape)
@@ -1456,7 +1456,7 @@ def new_step(params, x, y, keys):
 #
 # **Example.** On two devices with [1, 2] and [10, 20], both return [11, 22].
 #
-# **Judged.** The values. All collectives of the compiled program are permutes. In one call, they return at most 2 (N - 1) · S / N elements on each device, where S is the size of `x`. The checks use several N, and meshes with a second axis. **Not judged.** The order of the devices, the number of permutes, and rounding.
+# **Judged.** The values. All collectives of the compiled program are permutes. In one call, they return at most 2 (N - 1) · S / N elements on each device, where S is the size of `x`. The checks use several N, and meshes with a second axis. **Not judged.** The direction of the ring, the number of permutes, and rounding.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1826,7 +1826,7 @@ def ring_all_reduce(x, axis):
 #
 # **Signature.** `diffuse(plate, steps)` takes `plate`, a `float32[R@x,C]`, and a Python int `steps`. In one step, the new value of each cell is `old + 0.1 * (up + down + left + right - 4 * old)`, with the old values of its four neighbours. Outside of the plate, all values are 0. The result has the type of `plate`. The checks use meshes of several sizes with the axis `x`.
 #
-# **Example.** A plate of shape (8, 3) is 0 except for 10 in the cell (3, 1). After one step, it has 6 in this cell and 1 in the cells (2, 1), (4, 1), (3, 0) and (3, 2). On eight devices, each device has one row.
+# **Example.** A plate of shape (8, 3) is 0 except for 10 in the cell (3, 1). After one step, it has 6 in this cell and 1 in the cells (2, 1), (4, 1), (3, 0) and (3, 2). On eight devices, each device has one row. On four devices with two rows each, a plate with 10 in the cell (0, 0) has 6 in this cell and 1 in the cells (1, 0) and (0, 1) after one step.
 #
 # **Judged.** The values and the type. All collectives of the compiled program are permutes. In one call, they return at most 2 · C · `steps` elements on each device. **Not judged.** Whether you use a loop, and the speed.
 #
@@ -1868,7 +1868,7 @@ def diffuse(plate, steps):
 
 
 # %% check="shardmap-halo-exchange" name="example" points=1
-"""The example, and its type."""
+"""Both plates of the example, and the type."""
 start, wanted = np.zeros((2, 8, 3), np.float32)
 start[3, 1], wanted[3, 1] = 10, 6
 wanted[2, 1] = wanted[4, 1] = wanted[3, 0] = wanted[3, 2] = 1
@@ -1878,6 +1878,13 @@ with jax.set_mesh(mesh):
 compare(result, wanted, label="the plate after one step")
 got = in_types((8, 3), entries_of(result))
 require(got == "float32[8@x,3]", f"The result has the type {got}; expected float32[8@x,3].")
+corner, wanted = np.zeros((2, 8, 3), np.float32)
+corner[0, 0], wanted[0, 0] = 10, 6
+wanted[1, 0] = wanted[0, 1] = 1
+mesh = grid(4, names=("x",))
+with jax.set_mesh(mesh):
+    result = ask(diffuse, place(mesh, corner, "x"), 1)
+compare(result, wanted, label="the plate with two rows on each device")
 
 # %% hidden="shardmap-halo-exchange" name="program" points=2
 """Right for several steps on other plates and meshes, with permutes of single rows only."""
