@@ -54,12 +54,6 @@ def in_types(shape, entries):
     return f"float32[{','.join(written)}]"
 
 
-def received(made, *kinds):
-    """The elements that the collectives of these kinds (all kinds if none is given) return on one device in one call of
-    a program. Infinite if a loop with a collective does not have a constant number of iterations."""
-    return made.elements(*kinds)
-
-
 def line_loss_sum(params, x, y, weights):
     """Weighted SUM of the squared errors of a line: {"w": (1,)}, x (B, 1), y (B,), weights (B,) -> ()"""
     return jnp.sum(weights * (x @ params["w"] - y) ** 2)
@@ -335,7 +329,7 @@ got = in_types((16, 8), entries_of(made.outputs))
 require(got == "float32[16@data,8]", f"The result has the type {got}; expected float32[16@data,8].")
 found = [(one.kind, one.elements) for one in made.collectives]
 require(
-    received(made) == 136 and received(made, "all-gather") >= 128,
+    made.elements() == 136 and made.elements("all-gather") >= 128,
     f"The collectives of the layer are {found}; expected all-gathers of 128 + 8 = 136 elements.",
 )
 
@@ -353,10 +347,10 @@ for size in (8, 4):
         compare(made.run(w, b, x), np.tanh(arrays[2] @ arrays[0] + arrays[1]), label="the result")
     require(entries_of(made.outputs) == ("data", None), "The result is not partitioned by examples along data.")
     require(
-        received(made, "all-gather") >= d * h,
+        made.elements("all-gather") >= d * h,
         "The all-gathers return fewer elements on each device than the parameters have.",
     )
-    require(received(made) == d * h + h, "The program communicates more or less than the parameters.")
+    require(made.elements() == d * h + h, "The program communicates more or less than the parameters.")
 
 # %% hidden="shardmap-fsdp-layer" name="gradient" points=2
 """The gradients are right, have the types of the arguments, and are reduce-scattered."""
@@ -391,11 +385,11 @@ for size in (8, 4):
         "The gradient's program has an all-reduce, which gives every device the gradient of all parameters.",
     )
     require(
-        d * h // size <= received(made, "reduce-scatter") <= count // size,
+        d * h // size <= made.elements("reduce-scatter") <= count // size,
         "The reduce-scatters of the gradient's program do not return one shard of the gradients on each device.",
     )
     require(
-        received(made, "all-gather") <= 2 * count and received(made) <= 2 * count + count // size + h,
+        made.elements("all-gather") <= 2 * count and made.elements() <= 2 * count + count // size + h,
         "The gradient's program communicates more than the parameters twice and one shard of their gradients.",
     )
 
@@ -695,11 +689,11 @@ with jax.set_mesh(mesh):
 means = cotangent.mean((0, 1)) + normal * (cotangent * normal).mean((0, 1))
 compare(gradient, scale / np.sqrt(variance + 1e-5) * (cotangent - means), label="the gradient with respect to x")
 require(
-    received(made) == received(made, "all-reduce", "reduce-scatter"),
+    made.elements() == made.elements("all-reduce", "reduce-scatter"),
     "The program has collectives other than all-reduces. The examples should stay on their devices.",
 )
 require(
-    received(made) <= 2 * channels + 4,
+    made.elements() <= 2 * channels + 4,
     "The all-reduces return more elements on each device than mean and variance have.",
 )
 
@@ -954,11 +948,11 @@ require(
     "The loop contains a collective. The devices communicate for every micro-batch. Cast the parameters before the loop.",
 )
 require(
-    received(made) == received(made, "all-reduce", "reduce-scatter"),
+    made.elements() == made.elements("all-reduce", "reduce-scatter"),
     "The program has collectives other than all-reduces.",
 )
 require(
-    received(made) <= 6 * 9 + 9 + 4,
+    made.elements() <= 6 * 9 + 9 + 4,
     "The all-reduces return more elements than the gradients have. Reduce each gradient once.",
 )
 
@@ -1247,11 +1241,11 @@ for size, least in ((8, 2), (3, 4)):
         "A result is not replicated.",
     )
     require(
-        received(made) == received(made, "all-reduce", "reduce-scatter"),
+        made.elements() == made.elements("all-reduce", "reduce-scatter"),
         "The program has collectives other than all-reduces. The examples should stay on their devices.",
     )
     require(
-        received(made) <= width * hidden + hidden + 4,
+        made.elements() <= width * hidden + hidden + 4,
         "The all-reduces return more elements than the gradients have. Reduce each gradient once.",
     )
 
@@ -1562,7 +1556,7 @@ for n in (8, 6, 2):
         f"The collectives of the program are {sorted(kinds)}. It should have permutes only.",
     )
     require(
-        received(made) <= 2 * (n - 1) * size // n,
+        made.elements() <= 2 * (n - 1) * size // n,
         "Each device receives more than 2 (N - 1) / N times the elements of its array.",
     )
 
@@ -1916,7 +1910,7 @@ for sizes, names, rows, words in (
             "the program has collectives other than permutes.",
         )
         require(
-            received(made) <= 2 * start.shape[1] * steps,
+            made.elements() <= 2 * start.shape[1] * steps,
             "the permutes return more than two rows on each device in each step.",
         )
 

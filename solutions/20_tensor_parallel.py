@@ -55,13 +55,6 @@ def in_types(shape, entries):
     return f"float32[{','.join(written)}]"
 
 
-def received(made, *kinds):
-    """The elements that the collectives of these kinds (all kinds if none is given) return on one device in one call of
-    a program. Iterations of a loop whose number the program does not state count as one."""
-    found = [one for one in made.collectives if not kinds or one.kind in kinds]
-    return sum(one.elements * (one.times or 1) for one in found)
-
-
 def draw(rng, *shape):
     """Normal float32 numbers, divided by the square root of the first size."""
     return (rng.normal(size=shape) / math.sqrt(shape[0])).astype(np.float32)
@@ -384,11 +377,11 @@ wanted = {"gate": numbers.T @ for_gate, "up": numbers.T @ for_up, "down": hidden
 wanted = wanted, for_gate @ exact["gate"].T + for_up @ exact["up"].T
 compare(gradients, jax.tree.map(np.float32, wanted), label="the gradients")
 require(
-    received(made) == received(made, "all-reduce", "reduce-scatter"),
+    made.elements() == made.elements("all-reduce", "reduce-scatter"),
     "The program of the gradients has collectives other than all-reduces.",
 )
 require(
-    received(made) <= 2 * batch // along_data * d + 3 * d * f // along_model,
+    made.elements() <= 2 * batch // along_data * d + 3 * d * f // along_model,
     "The all-reduces return more elements than two shards of x and one of each parameter have. "
     "Add the contributions of both products to the gradient of x before they are all-reduced.",
 )
@@ -812,7 +805,7 @@ for sizes, names, words in (
             "the program has collectives other than permutes.",
         )
         require(
-            received(made) <= m * n,
+            made.elements() <= m * n,
             "the permutes return more elements on each device than the whole product has. Send one block in each step.",
         )
 
@@ -1092,15 +1085,15 @@ for along_data, along_model in ((4, 2), (2, 4), (2, 3)):
     compare(result, wanted.astype(np.float32), label="the result")
     require(entries_of(made.outputs) == ("data", "model", None), "The type of the result is not that of the tokens.")
     on_tpu = jax.devices()[0].platform == "tpu"
-    scattered = received(made, "reduce-scatter") + (received(made, "all-reduce") // along_model if on_tpu else 0)
+    scattered = made.elements("reduce-scatter") + (made.elements("all-reduce") // along_model if on_tpu else 0)
     require(scattered > 0, "The program has no reduce-scatter.")
     require(made.count("all-gather") > 0, "The program has no all-gather.")
     require(
-        received(made) == received(made, "all-gather", "reduce-scatter", *["all-reduce"] * on_tpu),
+        made.elements() == made.elements("all-gather", "reduce-scatter", *["all-reduce"] * on_tpu),
         "The program has collectives other than all-gathers and reduce-scatters.",
     )
     require(
-        received(made, "all-gather") == B // along_data * T * d,
+        made.elements("all-gather") == B // along_data * T * d,
         "The all-gathers do not return as many elements on each device as the tokens of its examples have.",
     )
     require(
@@ -1401,7 +1394,7 @@ for along_data, along_model, unused, factor, words in (
         require(entries_of(made.outputs) == (), "the result is not replicated.")
         numbers = along_model * B // along_data
         require(
-            received(made) <= 2 * numbers + 4,
+            made.elements() <= 2 * numbers + 4,
             "the collectives return more than a few numbers for each example. Exchange sums instead of scores.",
         )
         if far:  # many scores are equal, and their probabilities lose digits at this size
@@ -1410,7 +1403,7 @@ for along_data, along_model, unused, factor, words in (
         wanted = rows.astype(np.float32), (back @ table[:vocab] / B).astype(np.float32)
         compare(made.run(*placed, vocab), wanted, label="the gradients")
         require(
-            received(made) <= V // along_model * d + B // along_data * d + 4 * numbers + 8,
+            made.elements() <= V // along_model * d + B // along_data * d + 4 * numbers + 8,
             "the collectives of the gradients return more than shards of the gradients and a few numbers for each example.",
         )
 

@@ -45,11 +45,16 @@ def entries_of(array):
     return (*found, *[None] * (array.ndim - len(found)))
 
 
+def iterations(one):
+    """How often a collective runs in one call. Infinite if its loop does not state this, except on TPUs, where it never does."""
+    return one.times or (1 if jax.default_backend() == "tpu" else math.inf)
+
+
 def received(made, *kinds, in_loop=None):
     """The elements that the collectives of these kinds (all kinds if none is given) return on one device in one call of
-    a program. Iterations of a loop whose number the program does not state count as one."""
+    a program."""
     found = [one for one in made.collectives if not kinds or one.kind in kinds]
-    return sum(one.elements * (one.times or 1) for one in found if in_loop is None or one.in_loop == in_loop)
+    return sum(one.elements * iterations(one) for one in found if in_loop is None or one.in_loop == in_loop)
 
 
 def block(params, x):
@@ -490,7 +495,7 @@ for (stages, copies), count, words in (
             "the permute does not send the results of one micro-batch.",
         )
         require(
-            (moves[0].times or 1) <= count + stages - 1,
+            iterations(moves[0]) <= count + stages - 1,
             "the loop has more than M + S - 1 iterations. The stages should work on different micro-batches at the same time.",
         )
         require(
@@ -1964,7 +1969,7 @@ for sizes, names, count, words in (
         moves = [one for one in made.collectives if one.kind == "collective-permute"]
         require(len(moves) == 1 and moves[0].in_loop, "the program should have exactly one permute, in a loop.")
         require(moves[0].elements == rows * width, "the permute does not return B x d elements.")
-        require((moves[0].times or 1) <= count + n - 1, "the loop has more than T + N - 1 iterations.")
+        require(iterations(moves[0]) <= count + n - 1, "the loop has more than T + N - 1 iterations.")
         require(
             received(made, in_loop=True) == received(made, "collective-permute"),
             "a loop contains a collective that is not a permute.",
