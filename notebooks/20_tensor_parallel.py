@@ -160,7 +160,7 @@ plots.show(
 )
 
 # %% [markdown]
-# *Whole, whole* sends nothing, but both devices along `model` then store and compute the same. Four of these layouts partition both weights. Among them, *columns, rows* has the fewest collectives and sends least. The activation function between the products changes nothing, because it treats each hidden unit alone.
+# Four of these layouts partition both weights. Among them, *columns, rows* has the fewest collectives and sends least. The activation function between the products changes nothing, because it treats each hidden unit alone.
 #
 # ## The Megatron MLP in three modes
 # *Columns, then rows* is known from Megatron-LM ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053)). We write it in the three modes of lesson 17. On Explicit axes, the second product is ambiguous, so you state the sharding of its result.
@@ -249,7 +249,7 @@ ATTENTIONS = {
 report(ATTENTIONS, *heads, tokens)
 
 # %% [markdown]
-# Again, there is one all-reduce in the forward pass. So the forward pass of a transformer block, with attention and an MLP, has two. But in the backward pass, 3,072 elements are all-reduced along `model` in this program, three times the size of the shard of the input. Queries, keys and values each contribute to the gradient of `x`, and each contribution is all-reduced. If you cast `x` once, or compute all three with one product, the contributions are added first.
+# Again, there is one all-reduce in the forward pass. So a transformer block has two. But in the backward pass, 3,072 elements are all-reduced along `model` in this program, three times the size of the shard of the input. Queries, keys and values each contribute to the gradient of `x`, and each contribution is all-reduced. If you cast `x` once, or compute all three with one product, the contributions are added first.
 
 
 # %%
@@ -328,8 +328,6 @@ plots.show(f"Residuals of four blocks on each device, in kB, for 1, 2, 4 and 8 d
 # %% [markdown]
 # With tensor parallelism alone, the tokens between the products are replicated, so their memory does not shrink. With sequence parallelism, almost everything shrinks. (The gathered tokens are stored too. With `jax.checkpoint`, lesson 15, you can gather them again instead.)
 #
-# In Auto and Explicit mode, the compiler for CPUs uses an all-reduce in place of the reduce-scatter.
-#
 # ## When does tensor parallelism pay off?
 # Compare the time to compute with the time to communicate. For an MLP with t tokens, width d and f hidden units on M devices, in bfloat16 (2 bytes), each device needs
 #
@@ -401,9 +399,9 @@ plots.show(f"{words} Right, both times in milliseconds for an H100.")
 print("both take equally long at M =", told)
 
 # %% [markdown]
-# This is a roofline for communication. Both times are equal at M = 1 + f · bandwidth / peak. Beyond this M, a device communicates for longer than it computes. The chips have similar limits inside a node or along one axis. If each H100 along `model` is in a different node, the limit is two devices. So on H100s, tensor parallelism usually stays inside a node of eight, and other mesh axes use data parallelism, FSDP or a pipeline (lesson 21).
+# Both times are equal at M = 1 + f · bandwidth / peak. The chips have similar limits inside a node or along one axis. If each H100 along `model` is in a different node, the limit is two devices. So on H100s, tensor parallelism usually stays inside a node of eight, and other mesh axes use data parallelism, FSDP or a pipeline (lesson 21).
 #
-# This model assumes peak rates, and rings that send in both directions on TPUs. If computation and communication overlap, the longer time counts. An all-reduce over several whole nodes can add inside each node first, so that each device sends less between nodes. With this, the [scaling book](https://jax-ml.github.io/scaling-book/gpus/) finds that tensor parallelism can span two nodes. It also [derives limits](https://jax-ml.github.io/scaling-book/training/) for other kinds of parallelism.
+# This model assumes peak rates. If computation and communication overlap, the longer time counts. The scaling book [derives such limits](https://jax-ml.github.io/scaling-book/training/). An all-reduce that adds inside each node first lets tensor parallelism [span two nodes](https://jax-ml.github.io/scaling-book/gpus/).
 #
 # The core ends here.
 
