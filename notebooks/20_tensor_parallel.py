@@ -249,7 +249,7 @@ ATTENTIONS = {
 report(ATTENTIONS, *heads, tokens)
 
 # %% [markdown]
-# Again, there is one all-reduce in the forward pass. So a transformer block has two. But in the backward pass, 3,072 elements are all-reduced along `model`, three times the size of the input. Queries, keys and values each contribute to the gradient of `x`, and each contribution is all-reduced. If you cast `x` once, or compute all three with one product, the contributions are added first.
+# Again, there is one all-reduce in the forward pass. So a transformer block has two. But in the backward pass, 3,072 elements are all-reduced along `model` in this program, three times the size of the shard of the input. Queries, keys and values each contribute to the gradient of `x`, and each contribution is all-reduced. If you cast `x` once, or compute all three with one product, the contributions are added first.
 
 
 # %%
@@ -267,7 +267,7 @@ report({"manual, cast once": (mesh, cast_once)}, *heads, tokens)
 # The number of heads must be divisible by M, the number of devices along `model`. A typical mistake is to partition the axis of size K instead. The scores are then partial sums, and have to be all-reduced.
 #
 # ## Sequence parallelism
-# Between two such layers, all devices along `model` have the same tokens. They store equal copies, and compute the same norms. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions the tokens by their position here. The lower half of the figure shows it.
+# Between two such layers, all devices along `model` have the same tokens. They store equal copies, and compute the same norms. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions the tokens between the layers by their position in the sequence. The lower half of the figure shows it.
 
 
 # %%
@@ -328,8 +328,6 @@ plots.show(f"Residuals of four blocks on each device, in kB, for 1, 2, 4 and 8 d
 # %% [markdown]
 # With tensor parallelism alone, the tokens between the products are replicated, so their memory does not shrink. With sequence parallelism, almost everything shrinks. (The gathered tokens are stored too. With `jax.checkpoint`, lesson 15, you can gather them again instead.)
 #
-# In Auto and Explicit mode, the compiler for CPUs uses an all-reduce in place of the reduce-scatter.
-#
 # ## When does tensor parallelism pay off?
 # Compare the time to compute with the time to communicate. For an MLP with t tokens, width d and f hidden units on M devices, in bfloat16 (2 bytes), each device needs
 #
@@ -358,7 +356,7 @@ print(f"{4 * sum(map(sent, list_collectives(manual_mlp, weights, x))):,.0f} in t
 # %% [markdown] predict="tp-batch"
 # The communication takes half as long as the computation. You double the number of tokens. What happens to this ratio?
 #
-# - [ ] it falls, because large products are more efficient | With FSDP, this is so. There, the weights are communicated, whose size does not depend on the tokens.
+# - [ ] it falls, because only the computation grows | This holds for FSDP, which communicates weights. Tensor parallelism communicates tokens.
 # - [ ] it grows, because more is sent | More is computed too.
 # - [x] it stays the same | Right. Both times are proportional to t, and also to d. The ratio depends on M, f, and the accelerator only.
 
@@ -380,7 +378,7 @@ def seconds(chip, m, t=8192, d=8192):
 
 # %%
 _, (left, right) = plots.subplots(1, 2, height=3.0)
-m = np.arange(1, LARGEST + 1)
+m = np.arange(2, LARGEST + 1)  # one device sends nothing, and a logarithmic axis has no zero
 for chip in CHIPS:
     compute, communicate = seconds(chip, m)
     left.plot(m, communicate / compute, label=chip)
@@ -389,7 +387,8 @@ right.plot(m, 1e3 * compute, label="compute")
 right.plot(m, 1e3 * communicate, label="communicate")
 left.axhline(1, color=plots.QUIET, linewidth=0.8)
 for axes, label in ((left, "communication / computation"), (right, "ms, H100 in a node")):
-    axes.set(xscale="log", yscale="log", xlabel="devices along model, M", ylabel=label)
+    axes.set_xscale("log", base=2)
+    axes.set(yscale="log", xlabel="devices along model, M", ylabel=label)
     axes.legend(fontsize=7.5)
 limits = {chip: 1 + f * bandwidth / peak for chip, (peak, bandwidth) in CHIPS.items()}
 told = ", ".join(f"{chip} {limit:.1f}" for chip, limit in limits.items())
@@ -400,9 +399,9 @@ plots.show(f"{words} Right, both times in milliseconds for an H100.")
 print("both take equally long at M =", told)
 
 # %% [markdown]
-# This is a roofline for communication. Both times are equal at M = 1 + f · bandwidth / peak. The chips have similar limits inside a node or along one axis. But between nodes of H100s, more than two devices communicate for longer than they compute. So tensor parallelism usually stays inside a node, with M of at most 8, and other mesh axes use data parallelism, FSDP or a pipeline (lesson 21).
+# Both times are equal at M = 1 + f · bandwidth / peak. The chips have similar limits inside a node or along one axis. If each H100 along `model` is in a different node, the limit is two devices. So on H100s, tensor parallelism usually stays inside a node of eight, and other mesh axes use data parallelism, FSDP or a pipeline (lesson 21).
 #
-# This model assumes peak rates. If computation and communication overlap, the longer time counts. The [scaling book](https://jax-ml.github.io/scaling-book/training/) derives such limits for several kinds of parallelism.
+# This model assumes peak rates. If computation and communication overlap, the longer time counts. The scaling book [derives such limits](https://jax-ml.github.io/scaling-book/training/). An all-reduce that adds inside each node first lets tensor parallelism [span two nodes](https://jax-ml.github.io/scaling-book/gpus/).
 #
 # The core ends here.
 
