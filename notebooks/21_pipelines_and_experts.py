@@ -19,7 +19,7 @@
 # An all-reduce of the gradient along this axis. If you cast the value with `jax.lax.pcast(..., to="varying")` first, each device gets its own gradient.
 # </details>
 #
-# 3. From 18: How many bytes per parameter does training with Adam in float32 store? How many of them does each of N devices store with FSDP?
+# 3. From 18: How many bytes per parameter does training with Adam in float32 store, and how many on each of N devices with FSDP?
 #
 # <details><summary>Answer</summary>
 #
@@ -140,7 +140,7 @@ plots.show(
 # So use many more micro-batches than stages.
 #
 # ## A pipeline in shard_map
-# Our network has eight residual blocks. On a mesh of four stages by two data-parallel devices, each stage stores two blocks.
+# Our network has eight residual blocks. On a mesh of four stages by two data-parallel devices, each stage stores two.
 
 # %%
 mesh = jax.make_mesh((4, 2), ("stage", "data"), devices=eight)
@@ -184,12 +184,12 @@ def pipeline_loss(params, xs, ys, cast=("data",), apply=all_blocks):
 
 
 # %% [markdown]
-# Only the last stage has results of the whole network, so only its errors count, and the `psum` sends one number. The targets are the results of one random block, the *teacher*.
+# Only the last stage has results of the whole network, so only its errors count, and the `psum` sends one number.
 
 # %%
 teacher = {k: draw_weights(*v.shape[1:]) * 3 for k, v in weights.items()}
 xs = rng.normal(size=(12, 16, width)).astype(np.float32)  # 12 micro-batches
-ys = np.asarray(block(jnp.asarray(xs), teacher)[0])
+ys = np.asarray(block(jnp.asarray(xs), teacher)[0])  # the targets: the results of one random block
 batches = [jax.device_put(array, P(None, "data")) for array in (xs, ys)]
 specs = {"in_specs": (P("stage"), P(None, "data"), P(None, "data")), "out_specs": P()}
 pipelined = jax.jit(jax.shard_map(pipeline_loss, **specs))
@@ -212,7 +212,7 @@ for one in list_collectives(pipelined, params, *batches):
 # The losses agree. The permute sends one micro-batch in each of 12 + 4 - 1 = 15 iterations.
 #
 # ## Train it
-# The transpose of a permute is a permute in the opposite direction, so **`jax.grad` builds the backward pipeline**. Which collectives does it contain?
+# The transpose of a permute is a permute in the opposite direction, so **`jax.grad` builds the backward pipeline**.
 
 # %% [markdown] predict="pipeline-gradient"
 # Above, `pcast` casts the parameters to varying along `data` before the loop. What happens without this cast?
@@ -229,7 +229,7 @@ for cast in ((), ("data",)):
         print(f"    {one.kind:18s} {one.elements:5d} elements x {one.times}, in a loop: {one.in_loop}")
 
 # %% [markdown]
-# With the cast, each gradient is all-reduced once, after the loop. Now we train.
+# With the cast, gradients are all-reduced once, after the loop.
 
 # %%
 optimizer = optax.adam(2e-3)
@@ -297,8 +297,6 @@ print("tokens for each expert:", popular, "  mean:", TOKENS // EXPERTS)
 
 # %% [markdown]
 # In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, each device stores some of the experts. Tokens are sent to their experts and back, with two [all-to-alls](../docs/glossary.md#all-to-all). But the sizes of arrays in a compiled program are fixed, and the choice of the router is known only at run time. So each device reserves the same number of places for each expert, the **[capacity](../docs/glossary.md#expert-capacity)**. If more of its tokens choose an expert, the rest is *dropped*, and the layer returns 0 for them. In a residual block, a dropped token keeps its value.
-#
-# In the code, `place` numbers the tokens of each expert. If the tokens of a device choose the experts 2, 0 and 2, their places are 0, 0 and 1. `route` is 1 where a token has a place at an expert. It moves tokens into the buffer of shape (experts, capacity, width), and later moves the results back.
 
 
 # %%
@@ -306,8 +304,9 @@ def experts_layer(experts, router, x, capacity):
     """Code of one device, with one expert. x (tokens of this device, width)"""
     logits = x @ router
     choice = jax.nn.one_hot(logits.argmax(-1), EXPERTS)
-    place = jnp.sum(jnp.cumsum(choice, axis=0) * choice, axis=-1) - 1  # 0 for the first token of each expert
+    place = jnp.sum(jnp.cumsum(choice, axis=0) * choice, axis=-1) - 1  # for the choices 2, 0 and 2: 0, 0 and 1
     route = choice[:, :, None] * jax.nn.one_hot(place, capacity)[:, None]  # (tokens, experts, capacity)
+    # `route` moves tokens into a buffer (experts, capacity, width), and below it moves the results back
     sent = jnp.einsum("tec,td->ecd", route, x)  # one_hot returns zeros for places beyond the capacity
     arrived = jax.lax.all_to_all(sent, "expert", 0, 0, tiled=True)  # (devices, capacity, width)
     results = expert(jax.tree.map(lambda leaf: leaf[0], experts), arrived)
@@ -355,7 +354,7 @@ plots.show(
 
 # %% [markdown]
 # ## Balance the experts
-# A [load-balancing loss](../docs/glossary.md#load-balancing-loss) makes the router use all experts: E · Σ f · p, where f is the fraction of tokens of an expert and p its mean probability. It is 1 if both are uniform, and larger if experts with many tokens also have high probabilities. We train only the router on this loss, and count.
+# A [load-balancing loss](../docs/glossary.md#load-balancing-loss) makes the router use all experts: E · Σ f · p, where f is the fraction of tokens of an expert and p its mean probability. It is 1 if both are uniform, and larger if experts with many tokens also have high probabilities. We train only the router on this loss.
 
 # %%
 batch = shard(tokens)
@@ -392,18 +391,8 @@ plots.show(
 )
 
 # %% [markdown]
-# In training, you add this loss to the main loss with a small factor. It must use means over the whole batch. The next cell computes the mean of the losses of the single devices, which is a different number.
-
-
-# %%
-losses_alone = []
-for part in np.split(tokens, 8):  # the tokens of one device
-    logits = part @ router
-    f, p = np.eye(EXPERTS)[logits.argmax(-1)].mean(0), np.asarray(jax.nn.softmax(logits)).mean(0)
-    losses_alone.append(EXPERTS * np.sum(f * p))
-print(f"whole batch: {values[0]:.3f}, mean of the losses of eight devices: {np.mean(losses_alone):.3f}")
-
-# %% [markdown]
+# In training, you add this loss to the main loss with a small factor. It must use means over the whole batch. If two devices each use another one of two experts, each loss is 2, but that of the batch is 1.
+#
 # ## Which mesh for which model?
 # Each kind of parallelism divides and sends different arrays. For a transformer with P parameters, L layers of width d and B tokens per step on N devices, one device sends, in bytes of bfloat16:
 #
@@ -415,7 +404,7 @@ print(f"whole batch: {values[0]:.3f}, mean of the losses of eight devices: {np.m
 # | pipeline (PP) | layers, state | 2 · 2 B d (activations and their gradients) |
 # | experts (EP) | tokens, experts | 2 · 4 L (N - 1) / N · B d / N (four all-to-alls per layer), and as DP for other parameters |
 #
-# The planner uses these formulas.
+# The planner:
 
 
 # %%
@@ -460,7 +449,7 @@ print("\nThe same with 32 experts of 4 billion parameters each, and 1 billion ot
 print_plan(plan(129e9, 32, 4096, 32, 8192, 32, V5P, experts=128e9), V5P)
 
 # %% [markdown]
-# The figures of the TPU v5p are from [Google's documentation](https://docs.cloud.google.com/tpu/docs/v5p): 95 GB, 459 TFLOP/s, and 1,200 GB/s for six links in both directions. Computing runs at full speed, and a device sends along one link in one direction. Programs compute more slowly, and may send faster along several links. For the first model, DP does not fit, TP sends too much, and 32 stages with 32 micro-batches are idle for half of the time, so FSDP is the best choice. With experts, FSDP sends the parameters of all experts, and EP sends only tokens and the gradients of the other parameters. When does FSDP stop being the best choice for the first model?
+# The figures of the TPU v5p are from [Google's documentation](https://docs.cloud.google.com/tpu/docs/v5p): 95 GB, 459 TFLOP/s, and 1,200 GB/s for six links in both directions. Computing is at full speed, and sending uses one link in one direction. For the first model, DP does not fit, TP sends too much, and 32 stages with 32 micro-batches are idle for half of the time, so FSDP is the best choice. With experts, FSDP sends the parameters of all experts, and EP sends only tokens and the gradients of the other parameters. When does FSDP stop being the best choice for the first model?
 
 # %%
 batches_in_tokens, n = 2.0 ** np.arange(13, 25), 32
@@ -488,7 +477,7 @@ plots.show(
 #
 # 1. FSDP along `data`, as long as computing takes longer than sending.
 # 2. TP inside a group of devices with the fastest links, if the tokens per device are too few.
-# 3. PP between groups with slow links, because it sends least. Use many more micro-batches than stages.
+# 3. PP between groups with slow links, because it sends least.
 # 4. EP along `data` for layers with experts.
 #
 # The core ends here.
