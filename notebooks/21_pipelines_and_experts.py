@@ -19,7 +19,7 @@
 # An all-reduce of the gradient along this axis. If you cast the value with `jax.lax.pcast(..., to="varying")` first, each device gets its own gradient.
 # </details>
 #
-# 3. From 18: How many bytes per parameter does training with Adam store in float32, and on how many devices with FSDP?
+# 3. From 18: How many bytes per parameter does training with Adam in float32 store, and how many on each of N devices with FSDP?
 #
 # <details><summary>Answer</summary>
 #
@@ -140,7 +140,7 @@ plots.show(
 # So use many more micro-batches than stages.
 #
 # ## A pipeline in shard_map
-# Our network has eight residual blocks. On a mesh of four stages by two data-parallel devices, each stage stores two blocks.
+# Our network has eight residual blocks. On a mesh of four stages by two data-parallel devices, each stage stores two.
 
 # %%
 mesh = jax.make_mesh((4, 2), ("stage", "data"), devices=eight)
@@ -189,7 +189,7 @@ def pipeline_loss(params, xs, ys, cast=("data",), apply=all_blocks):
 # %%
 teacher = {k: draw_weights(*v.shape[1:]) * 3 for k, v in weights.items()}
 xs = rng.normal(size=(12, 16, width)).astype(np.float32)  # 12 micro-batches
-ys = np.asarray(block(jnp.asarray(xs), teacher)[0])
+ys = np.asarray(block(jnp.asarray(xs), teacher)[0])  # the targets: the results of one random block
 batches = [jax.device_put(array, P(None, "data")) for array in (xs, ys)]
 specs = {"in_specs": (P("stage"), P(None, "data"), P(None, "data")), "out_specs": P()}
 pipelined = jax.jit(jax.shard_map(pipeline_loss, **specs))
@@ -212,7 +212,7 @@ for one in list_collectives(pipelined, params, *batches):
 # The losses agree. The permute sends one micro-batch in each of 12 + 4 - 1 = 15 iterations.
 #
 # ## Train it
-# The gradient of a permute is a permute, so **`jax.grad` builds the backward pipeline**. Which collectives does it contain?
+# The transpose of a permute is a permute in the opposite direction, so **`jax.grad` builds the backward pipeline**.
 
 # %% [markdown] predict="pipeline-gradient"
 # Above, `pcast` casts the parameters to varying along `data` before the loop. What happens without this cast?
@@ -229,7 +229,7 @@ for cast in ((), ("data",)):
         print(f"    {one.kind:18s} {one.elements:5d} elements x {one.times}, in a loop: {one.in_loop}")
 
 # %% [markdown]
-# With the cast, each gradient is all-reduced once, after the loop. Now we train.
+# With the cast, gradients are all-reduced once, after the loop.
 
 # %%
 optimizer = optax.adam(2e-3)
@@ -304,8 +304,9 @@ def experts_layer(experts, router, x, capacity):
     """Code of one device, with one expert. x (tokens of this device, width)"""
     logits = x @ router
     choice = jax.nn.one_hot(logits.argmax(-1), EXPERTS)
-    place = jnp.sum(jnp.cumsum(choice, axis=0) * choice, axis=-1) - 1  # 0 for the first token of each expert
+    place = jnp.sum(jnp.cumsum(choice, axis=0) * choice, axis=-1) - 1  # for the choices 2, 0 and 2: 0, 0 and 1
     route = choice[:, :, None] * jax.nn.one_hot(place, capacity)[:, None]  # (tokens, experts, capacity)
+    # `route` moves tokens into a buffer (experts, capacity, width), and below it moves the results back
     sent = jnp.einsum("tec,td->ecd", route, x)  # one_hot returns zeros for places beyond the capacity
     arrived = jax.lax.all_to_all(sent, "expert", 0, 0, tiled=True)  # (devices, capacity, width)
     results = expert(jax.tree.map(lambda leaf: leaf[0], experts), arrived)
@@ -328,9 +329,9 @@ for one in list_collectives(parallel_layer(64), *placed):
     print(f"{one.kind} of {one.elements} elements in groups of {one.group_size}")
 
 # %% [markdown] predict="moe-capacity"
-# With 64 places for each expert, nothing is dropped, but 8 places would suffice if all experts were equally popular. The *capacity factor* is the number of places divided by this 8. What do you expect at a factor of 1?
+# With 64 places for each expert, nothing is dropped, but 8 places would suffice if the 64 tokens of each device were distributed evenly. The *capacity factor* is the number of places divided by this 8. What do you expect at a factor of 1?
 #
-# - [ ] nothing is dropped | Only if the 64 tokens of every device are evenly distributed.
+# - [ ] nothing is dropped | A router does not distribute tokens evenly, as the counts above show.
 # - [x] more than a tenth of the tokens are dropped | Right. Even a random choice of 64 tokens is uneven.
 # - [ ] the program fails for tokens without a place | Their positions are out of bounds, so their rows of the route are zeros.
 
@@ -347,13 +348,13 @@ right.plot(factors, sizes, marker="s", color=plots.COLOURS[1])
 right.set(xlabel="capacity factor", ylabel="kB in all-to-alls", ylim=(0, None))
 told = ", ".join(f"{f:g}: {d:.0%}" for f, d in zip(factors, fractions, strict=True))
 plots.show(
-    f"Dropped tokens by capacity factor: {told}. The bytes that a device receives in all-to-alls grow in proportion "
+    f"Dropped tokens by capacity factor: {told}. The bytes that the all-to-alls return on a device grow in proportion "
     f"to the factor, from {sizes[0]:.0f} to {sizes[-1]:.0f} kB."
 )
 
 # %% [markdown]
 # ## Balance the experts
-# A [load-balancing loss](../docs/glossary.md#load-balancing-loss) makes the router use all experts: E · Σ f · p, where f is the fraction of tokens of an expert and p its mean probability. It is 1 if both are uniform, and larger if experts with many tokens also have high probabilities. We train only the router on this loss, and count.
+# A [load-balancing loss](../docs/glossary.md#load-balancing-loss) makes the router use all experts: E · Σ f · p, where f is the fraction of tokens of an expert and p its mean probability. It is 1 if both are uniform, and larger if experts with many tokens also have high probabilities. We train only the router on this loss.
 
 # %%
 batch = shard(tokens)
@@ -383,17 +384,17 @@ left.set(xlabel="step", ylabel="fraction of tokens", ylim=(0, None), title="one 
 right.bar(("before", "after"), (before, after), color=plots.COLOURS[5])
 right.set(ylabel="dropped tokens", title="with a capacity factor of 1.5")
 plots.show(
-    f"In 200 steps, the largest fraction of tokens of an expert falls from {shares[0].max():.2f} "
-    f"to {shares[-1].max():.2f} "
+    f"In 200 steps, the largest fraction of tokens of an expert falls from {shares[0].max():.3f} "
+    f"to {shares[-1].max():.3f} "
     f"(uniform: 0.125), and the loss from {values[0]:.2f} to {values[-1]:.2f}. With a capacity factor of 1.5, "
     f"{before:.0%} of the tokens are dropped before and {after:.0%} after."
 )
 
 # %% [markdown]
-# In training, you add this loss to the main loss with a small factor. It must use means over the whole batch, because the mean of the losses of single devices is a different number.
+# In training, you add this loss to the main loss with a small factor. It must use means over the whole batch. If two devices each use another one of two experts, each loss is 2, but that of the batch is 1.
 #
 # ## Which mesh for which model?
-# Each kind of parallelism stores and sends something else. For a transformer with P parameters, L layers of width d and B tokens per step on N devices, one device sends, in bytes of bfloat16:
+# Each kind of parallelism divides and sends different arrays. For a transformer with P parameters, L layers of width d and B tokens per step on N devices, one device sends, in bytes of bfloat16:
 #
 # | | divides | sends per step |
 # |---|---|---|
@@ -403,7 +404,7 @@ plots.show(
 # | pipeline (PP) | layers, state | 2 · 2 B d (activations and their gradients) |
 # | experts (EP) | tokens, experts | 2 · 4 L (N - 1) / N · B d / N (four all-to-alls per layer), and as DP for other parameters |
 #
-# The planner uses these formulas.
+# The planner:
 
 
 # %%
@@ -448,7 +449,7 @@ print("\nThe same with 32 experts of 4 billion parameters each, and 1 billion ot
 print_plan(plan(129e9, 32, 4096, 32, 8192, 32, V5P, experts=128e9), V5P)
 
 # %% [markdown]
-# The figures of the TPU v5p are from [Google's documentation](https://docs.cloud.google.com/tpu/docs/v5p): 95 GB, 459 TFLOP/s, and 1,200 GB/s for six links in both directions. Times are lower bounds at full speed. For the first model, DP does not fit, TP sends too much, and 32 stages with 32 micro-batches are idle for half of the time, so FSDP is the best choice. With experts, FSDP sends the parameters of all experts, and EP sends only tokens and the gradients of the others. When does FSDP stop being the best choice for the first model?
+# The figures of the TPU v5p are from [Google's documentation](https://docs.cloud.google.com/tpu/docs/v5p): 95 GB, 459 TFLOP/s, and 1,200 GB/s for six links in both directions. Computing is at full speed, and sending uses one link in one direction. For the first model, DP does not fit, TP sends too much, and 32 stages with 32 micro-batches are idle for half of the time, so FSDP is the best choice. With experts, FSDP sends the parameters of all experts, and EP sends only tokens and the gradients of the other parameters. When does FSDP stop being the best choice for the first model?
 
 # %%
 batches_in_tokens, n = 2.0 ** np.arange(13, 25), 32
@@ -464,10 +465,10 @@ for name, values in lines.items():
     axes.plot(batches_in_tokens, values, label=f"sending, {name}")
 axes.set(xscale="log", yscale="log", xlabel="tokens per step", ylabel="seconds")
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-cross = next(int(B) for B, c, f in zip(batches_in_tokens, compute, lines["FSDP"], strict=True) if c > f)
+cross = lines["FSDP"][0] / compute[0] * batches_in_tokens[0]  # computing is proportional to the tokens
 plots.show(
     f"Seconds of a step on 32 devices against its tokens. Sending with FSDP takes {lines['FSDP'][0]:.2f} s for any "
-    f"batch, and computing takes longer from {cross:,} tokens on. Sending with TP and PP grows with the batch, "
+    f"batch, and computing takes longer above {cross:,.0f} tokens. Sending with TP and PP grows with the batch, "
     f"as computing does."
 )
 
@@ -476,7 +477,7 @@ plots.show(
 #
 # 1. FSDP along `data`, as long as computing takes longer than sending.
 # 2. TP inside a group of devices with the fastest links, if the tokens per device are too few.
-# 3. PP between groups with slow links, because it sends least. Use many more micro-batches than stages.
+# 3. PP between groups with slow links, because it sends least.
 # 4. EP along `data` for layers with experts.
 #
 # The core ends here.
@@ -529,7 +530,7 @@ plots.show(f"Temporary memory of one device for 4, 16 and 32 micro-batches.{told
 def interleaved_idle(devices, visits, count):
     """The idle fraction of the forward passes, if each device has `visits` stages that take 1 / visits each."""
     clocks, arrived = np.zeros(devices), np.zeros(count)
-    for first in range(0, count, devices):  # as many micro-batches as devices are in the pipeline
+    for first in range(0, count, devices):  # groups of as many micro-batches as there are devices
         for _ in range(visits):
             for m in range(first, first + devices):
                 for device in range(devices):
@@ -718,7 +719,7 @@ for name, (function, in_specs, arrays, argnums, stored, sends) in CASES.items():
 # ## Deeper: published configurations
 # How close are such formulas to real runs? These publications state the mesh, the batch and the achieved speed of each device.
 #
-# - A GPT with a trillion parameters on 3072 A100 ([Megatron-LM, 2021](https://arxiv.org/abs/2104.04473)): data 6, tensor 8, stage 64, 512 micro-batches, 163 TFLOP/s. This includes the recomputation of activations, so a step performs 8 P B operations instead of 6 P B.
+# - A GPT with a trillion parameters on 3072 A100 ([Megatron-LM, 2021](https://arxiv.org/abs/2104.04473)): data 6, tensor 8, stage 64, 163 TFLOP/s. This includes the recomputation of activations, so a step performs 8 P B operations instead of 6 P B.
 # - Llama 3 with 405 billion parameters on 16,384 H100 ([2024](https://arxiv.org/abs/2407.21783)): data 128 with FSDP, tensor 8, stage 16, 400 TFLOP/s.
 #
 # In both, TP uses the NVLink inside a server of eight GPUs, and the other axes use the network, with 200 and 400 Gb/s per GPU. For NVLink, we use half of the 600 and 900 GB/s that NVIDIA states for both directions.
@@ -773,7 +774,7 @@ axes.invert_yaxis()
 plots.show(f"The formulas against published times. {'. '.join(told)}.")
 
 # %% [markdown]
-# In both cases, the state fits into 80 GB. The formulas are lower bounds, because no product reaches the full speed, and a step contains more than these terms. For Llama 3, we assume micro-batches of one sequence, and the simple formula of the bubble, which interleaved schedules reduce. Not every large model needs a pipeline. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6144 TPU v4 without one.
+# In both cases, the state fits into 80 GB. The sums are below the published times. Real products do not reach the full speed, and a step contains more than these terms. On the other hand, interleaved schedules reduce the bubble, and sending can overlap with computing. In both cases, we assume micro-batches of one sequence. Not every large model needs a pipeline. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6144 TPU v4 without one.
 #
 # ## Deeper: mistakes and their errors
 # Most mistakes concern types. A carry of zeros does not vary, but what arrives does. Results that differ between stages need `psum` before `out_specs=P()`. And an all-to-all splits an axis into equal blocks.
@@ -806,7 +807,7 @@ split = jax.shard_map(lambda v: jax.lax.all_to_all(v, "expert", 0, 0, tiled=True
 print_error(lambda: jax.jit(split).trace(shard(np.ones((96, 2), np.float32))), length=300)
 
 # %% [markdown]
-# Other mistakes raise no error. If you index places beyond the capacity with `array[i]`, JAX clips the index, and a dropped token receives the result of another one. If stages in the bubble return NaN, their products with 0 are NaN too, so select results with `jnp.where`. A stage that updates its own state must not do so in the bubble.
+# Other mistakes raise no error. If you index places beyond the capacity with `array[i]`, JAX clips the index, and a dropped token receives the result of another one. If stages in the bubble return NaN, their products with 0 are NaN too. Selecting results with `jnp.where` makes the loss finite, but the gradient can still be NaN (lesson 04), so also give stages in the bubble valid inputs. A stage that updates its own state must not do so in the bubble.
 #
 # ## Deeper: older code
 #

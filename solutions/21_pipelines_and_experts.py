@@ -279,7 +279,7 @@ for forward, backward, count, words in (
         compare(np.float32(got), np.float32(wanted), label="the idle fraction", rtol=1e-5, atol=1e-6)
 
 # %% [markdown] why="pipeline-bubble"
-# If all stages are equal, the result is (S - 1) / (M + S - 1), whatever a forward and a backward pass take. With unequal stages, the idle fraction does not approach 0 as M grows, because all stages wait for the slowest. **Next:** What is the idle fraction for very many micro-batches, as a function of the mean and the maximum of the times?
+# If all stages are equal, the result is (S - 1) / (M + S - 1), whatever the times of a forward and a backward pass are. With unequal stages, the idle fraction does not approach 0 as M grows, because all stages wait for the slowest. **Next:** What is the idle fraction for very many micro-batches, as a function of the mean and the maximum of the times?
 
 
 # %% wrong="pipeline-bubble" because="Uses the formula for equal stages, although the slowest stage sets the pace."
@@ -769,7 +769,7 @@ def gpipe(stage, params, xs):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# The loss is a product of means, so average over all tokens *before* you multiply. Which collective averages over devices?
+# The loss contains products of means, so average over all tokens *before* you multiply. Which collective averages over devices?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -982,7 +982,7 @@ def balance_loss(logits, axis):
 #
 # Each token is sent to the expert with its largest logit. Each **device** sends at most `capacity` of its tokens to each expert. If more of its tokens choose an expert, those with the lowest indices are sent, and the others are dropped. The result is a `float32[T@expert,d]`. For a dropped token it is 0. For all others, it is the result of the expert multiplied by the *gate*, which is the probability of the chosen expert (the softmax of the logits).
 #
-# **Example.** On two devices with two tokens each and `capacity=1`, suppose that both tokens of the first device choose expert 1. Then the second of them is dropped, and its result is 0.
+# **Example.** On two devices with two tokens each and `capacity=1`, suppose that both tokens of the first device choose expert 1. Then the second of them is dropped, and its result is 0. The tokens of the second device choose the experts 1 and 0. Both are sent, although expert 1 then receives a token from each device, because the capacity applies to each device and expert.
 #
 # **Judged.** The values and the type, and the gradients with respect to `params`, `x` and `logits`. All collectives of the compiled program are two all-to-alls, each over the N devices, and each returns at most E · capacity · d elements on each device. Checks use one and several experts on each device. **Not judged.** Ties between logits, and how you find the position of a token.
 #
@@ -1554,7 +1554,7 @@ with case("for an odd number of tokens"):
     judge(few, {**machine, "devices": 4, "bandwidth": 1e6})
 
 # %% [markdown] why="mesh-plan"
-# Each axis has its own price. Along `data`, a device sends parameters, whatever the batch is, and along `tensor` and `stage`, it sends activations, whose number grows with the batch. So large batches favour `data`, and small ones favour `tensor` and `stage`. **Next:** In real machines, links inside a server are faster than links between servers. Which rule would you change, and which axis would you put on the fast links?
+# Each axis has its own price. Along `data`, a device sends parameters, independent of the batch, and along `tensor` and `stage`, it sends activations, whose number grows with the batch. So large batches favour `data`, and small ones favour `tensor` and `stage`. **Next:** In real machines, links inside a server are faster than links between servers. Which rule would you change, and which axis would you put on the fast links?
 
 
 # %% equivalent="mesh-plan" because="Sizes above N do not divide N."
