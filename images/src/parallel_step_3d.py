@@ -40,7 +40,7 @@ def block(params: dict[str, jax.Array], x: jax.Array, add=lambda x: x, cast=lamb
     """A transformer block. `add` completes sums over heads and hidden units, and `cast` precedes the products."""
     q, k, v = jnp.einsum("btd,ndhk->nbthk", cast(norm(x)), params["qkv"])
     heads = jax.nn.dot_product_attention(q, k, v, is_causal=True)
-    x = x + add(jnp.einsum("bthk,hkd->btd", heads, params["o"]))
+    x = x + add(jnp.einsum("bthk,hkw->btw", heads, params["o"]))
     return x + add(jax.nn.gelu(cast(norm(x)) @ params["up"]) @ params["down"])
 
 
@@ -58,7 +58,7 @@ def local_loss(params, x, y):  # type: ignore[no-untyped-def]
 def step(loss):  # type: ignore[no-untyped-def]
     def updated(params, x, y):  # type: ignore[no-untyped-def]
         value, gradients = jax.value_and_grad(loss)(params, x, y)
-        return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+        return {name: params[name] - 0.1 * gradient for name, gradient in gradients.items()}, value
 
     return jax.jit(updated)
 
