@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 21 · Pipelines and experts: models that no device can store
 #
-# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run layers as a pipeline, send tokens to experts on other devices, and choose a mesh.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run layers as a pipeline, send tokens to experts on other devices, and choose a mesh for a model.
 #
 # **Prerequisites.** `scan` (lesson 08), FSDP (18), `shard_map`, its collectives and `pcast` (19). Try to answer these questions from memory.
 #
@@ -48,16 +48,17 @@ rng = np.random.default_rng(21)
 
 # %% [markdown]
 # ## One device, one part of the layers
-# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** Each part is a *stage*. In **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**, the stages work on different [micro-batches](../docs/glossary.md#micro-batch) of the batch at the same time.
+# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** The layers of one device are a *stage*. A stage needs the results of the stage before it. So that all stages have work, the batch is split into [micro-batches](../docs/glossary.md#micro-batch), and the stages work on different micro-batches at the same time. This is **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**.
 #
 # ![A pipeline of four stages with six micro-batches. Each row is a device, each column a step of time. Micro-batch 0 moves along the diagonal from stage 0 to stage 3, and the next micro-batches follow one step behind. In the first three and the last three steps, some devices are idle. Below, the gradients move back from stage 3 to stage 0.](../images/pipeline_ticks.svg)
 #
 # ## A schedule
-# A *schedule* states in which order each stage performs its forward (F) and backward (B) passes. [GPipe](https://arxiv.org/abs/1811.06965) performs all forward passes first. *1F1B* (one forward, one backward) starts each backward pass as early as possible.
+# A *schedule* is the order in which each stage performs its forward (F) and backward (B) passes. [GPipe](https://arxiv.org/abs/1811.06965) performs all forward passes first. *1F1B* (one forward, one backward) starts each backward pass as early as possible. The next two cells define the schedules and simulate them.
 
 
 # %%
 def gpipe_order(stage, stages, count):
+    """The passes of one stage, in order, for `count` micro-batches."""
     return [("F", m) for m in range(count)] + [("B", m) for m in reversed(range(count))]
 
 
@@ -86,11 +87,11 @@ def end_times(orders, forward=1, backward=2):
 
 
 # %% [markdown] predict="pipeline-schedules"
-# A backward pass takes twice as long as a forward pass. There are four stages and eight micro-batches. Which schedule finishes first?
+# Suppose that a backward pass takes twice as long as a forward pass. With four stages and eight micro-batches, which schedule finishes first?
 #
-# - [ ] 1F1B, because the backward passes start earlier | The stages wait elsewhere instead.
+# - [ ] 1F1B, because the backward passes start earlier | Its stages wait between the passes instead.
 # - [x] both at the same time | Right. 1F1B saves memory, not time.
-# - [ ] GPipe, because it never changes between the passes | In this model, a change costs nothing.
+# - [ ] GPipe, because it changes only once from forward to backward passes | In this model, a change costs nothing.
 
 
 # %%
@@ -115,7 +116,7 @@ print(*told, sep="\n")
 plots.show(f"Timelines of four stages and eight micro-batches. {'. '.join(told)}.")
 
 # %% [markdown]
-# The idle time is called the **[bubble](../docs/glossary.md#bubble)**. With S equal stages and M micro-batches, each stage works for M units of time and waits for S - 1, so the idle fraction is (S - 1) / (M + S - 1). Does the simulation agree?
+# Both schedules end at time 33. The white areas, in which a stage is idle, are the **[bubble](../docs/glossary.md#bubble)**. Take the time of a forward and a backward pass as the unit. With M micro-batches and S equal stages, each stage works for M units and waits for S - 1. So the idle fraction is (S - 1) / (M + S - 1). Does the simulation agree?
 
 # %%
 counts, worst = (1, 2, 4, 8, 16, 32, 64), 0
@@ -137,10 +138,10 @@ plots.show(
 )
 
 # %% [markdown]
-# So use many more micro-batches than stages.
+# All points lie on the lines. To make the bubble small, use many more micro-batches than stages.
 #
 # ## A pipeline in shard_map
-# Our network has eight residual blocks. On a mesh of four stages by two data-parallel devices, each stage stores two.
+# Now we write a GPipe pipeline for a network of eight residual blocks. The mesh has four stages and two data-parallel devices for each stage, so each stage stores two blocks.
 
 # %%
 mesh = jax.make_mesh((4, 2), ("stage", "data"), devices=eight)
@@ -161,7 +162,7 @@ def all_blocks(weights, x):  # one device, or one stage
 
 
 # %% [markdown]
-# In iteration t, stage s works on micro-batch t - s. It applies its blocks to what it received, and a permute sends the result to the next stage. Stage 0 reads a new micro-batch instead. After M + S - 1 iterations, the last micro-batch has left the last stage.
+# All devices run the same loop. In iteration t, stage s works on micro-batch t - s, as in the first figure. Stage 0 reads micro-batch t, and every other stage uses the activations that it received. Each stage applies its blocks, and a permute sends the result to the next stage. After M + S - 1 iterations, the last micro-batch has left the last stage.
 
 
 # %%
@@ -184,7 +185,7 @@ def pipeline_loss(params, xs, ys, cast=("data",), apply=all_blocks):
 
 
 # %% [markdown]
-# Only the last stage has results of the whole network, so only its errors count, and the `psum` sends one number.
+# Only the last stage has results of the whole network, so `jnp.where` replaces the errors of the other stages by 0. Does the pipeline compute the same loss as one device, and what does it send?
 
 # %%
 teacher = {k: draw_weights(*v.shape[1:]) * 3 for k, v in weights.items()}
@@ -209,27 +210,32 @@ for one in list_collectives(pipelined, params, *batches):
     print(f"{one.kind} of {one.elements} elements, {one.times} times")
 
 # %% [markdown]
-# The losses agree. The permute sends one micro-batch in each of 12 + 4 - 1 = 15 iterations.
+# The losses agree. The permute sends one micro-batch in each of 12 + 4 - 1 = 15 iterations. The two all-reduces add up the loss, a single number.
 #
 # ## Train it
-# The transpose of a permute is a permute in the opposite direction, so **`jax.grad` builds the backward pipeline**.
+# The transpose of a permute is a permute in the opposite direction. So **`jax.grad` derives the backward pipeline**, which sends gradients from the last stage to the first.
 
 # %% [markdown] predict="pipeline-gradient"
-# Above, `pcast` casts the parameters to varying along `data` before the loop. What happens without this cast?
+# In `pipeline_loss`, `pcast` casts the parameters to varying along `data` before the loop. What happens without this cast?
 #
 # - [ ] the gradient is too large by a factor of two | The loss contains a `pmean`, so the gradient is correct.
 # - [x] the gradients are all-reduced in every iteration | Right. The parameters do not vary along `data`, so each use of them in the loop has its own all-reduce in the backward pass.
-# - [ ] nothing, because the all-reduce is inserted after the loop | JAX inserts it where the cast is, and without your cast this is inside the loop.
+# - [ ] nothing, because JAX inserts the all-reduce after the loop | JAX inserts it where the cast is, and without your cast this is inside the loop.
 
 # %%
+with jax.set_mesh(None):
+    expected = jax.tree.map(np.asarray, jax.grad(one_device_loss)(*on_one))
+largest = max(np.abs(leaf).max() for leaf in expected.values())
 for cast in ((), ("data",)):
-    loss = jax.shard_map(functools.partial(pipeline_loss, cast=cast), **specs)
-    print("cast before the loop:", bool(cast))
-    for one in list_collectives(jax.grad(loss), params, *batches):
+    gradient = jax.jit(jax.grad(jax.shard_map(functools.partial(pipeline_loss, cast=cast), **specs)))
+    got = gradient(params, *batches)
+    error = max(np.abs(np.asarray(got[name]) - expected[name]).max() for name in expected) / largest
+    print(f"cast before the loop: {bool(cast)}, relative error of the gradient: {error:.1g}")
+    for one in list_collectives(gradient, params, *batches):
         print(f"    {one.kind:18s} {one.elements:5d} elements x {one.times}, in a loop: {one.in_loop}")
 
 # %% [markdown]
-# With the cast, gradients are all-reduced once, after the loop.
+# Both gradients are correct. Without the cast, the gradients of both blocks of a stage are all-reduced in each of the 15 iterations. With the cast, they are all-reduced once, after the loop. Now we train the pipeline, and compare with one device.
 
 # %%
 optimizer = optax.adam(2e-3)
@@ -267,7 +273,9 @@ print("type of the trained weights:", jax.typeof(trained["w1"]))
 
 # %% [markdown]
 # ## Experts
-# A pipeline divides the layers. A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** has many MLPs in one layer, the *experts*. A *router* chooses one or a few of them for each token. So the number of parameters grows with the number of experts, but the work for a token does not. With *top-1 routing*, a token goes to the expert with the largest logit, and the result is multiplied by the probability of this expert, the *gate*.
+# A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** replaces the MLP of a layer by many MLPs, the *experts*. A *router* chooses one or a few of them for each token. So the number of parameters grows with the number of experts, but the work of the experts for a token does not.
+#
+# The router is a matrix that computes one logit per expert for each token. With *top-1 routing*, a token goes to the expert with the largest logit. The result of the expert is multiplied by its softmax probability, the *gate*. The next cells compute such a layer on one device, as a reference, and count the tokens of each expert.
 
 # %%
 row = jax.make_mesh((8,), ("expert",), devices=eight)
@@ -296,23 +304,50 @@ with jax.set_mesh(None):
 print("tokens for each expert:", popular, "  mean:", TOKENS // EXPERTS)
 
 # %% [markdown]
-# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, each device stores some of the experts. Tokens are sent to their experts and back, with two [all-to-alls](../docs/glossary.md#all-to-all). But the sizes of arrays in a compiled program are fixed, and the choice of the router is known only at run time. So each device reserves the same number of places for each expert, the **[capacity](../docs/glossary.md#expert-capacity)**. If more of its tokens choose an expert, the rest is *dropped*, and the layer returns 0 for them. In a residual block, a dropped token keeps its value.
+# Some experts get more than three times as many tokens as others. This is a problem if the experts are on different devices, because array shapes in a compiled program are static, but the router chooses at run time. So each device reserves a fixed number of places for each expert, the **[capacity](../docs/glossary.md#expert-capacity)**. The layer then has four steps.
+#
+# 1. *Route.* The router chooses an expert for each token.
+# 2. *Assign places.* Each token gets the next free place of its expert. If no place is free, the token is *dropped*.
+# 3. *Dispatch.* The tokens are copied to their places in a buffer of shape (experts, capacity, width).
+# 4. *Combine.* The results are copied back to the positions of their tokens. A dropped token gets 0, so in a residual block it keeps its value.
+#
+# As an example, the four tokens 10, 20, 30 and 40 choose the experts 1, 0, 1 and 1. Each expert has two places. Expert 0 changes the sign, and expert 1 multiplies by 100. Which token is dropped?
+
+
+# %%
+def dispatch_mask(choice, capacity):
+    """choice (tokens, experts), one-hot -> (tokens, experts, capacity), with a 1 at the place of each token."""
+    place = jnp.sum(jnp.cumsum(choice, axis=0) * choice, axis=-1) - 1  # the earlier tokens with the same choice
+    return choice[:, :, None] * jax.nn.one_hot(place, capacity)[:, None]  # zeros for places beyond the capacity
+
+
+with jax.set_mesh(None):
+    four, multiply_by = jnp.array([10.0, 20.0, 30.0, 40.0]), jnp.array([[-1.0], [100.0]])
+    choice = jax.nn.one_hot(jnp.array([1, 0, 1, 1]), 2)
+    mask = dispatch_mask(choice, capacity=2)
+    buffer = jnp.einsum("tec,t->ec", mask, four)
+    combined = jnp.einsum("tec,ec->t", mask, multiply_by * buffer)
+print("tokens counted so far, by expert:", *np.asarray(jnp.cumsum(choice, axis=0), int).tolist())
+print("buffer of expert 0:", buffer[0], "  of expert 1:", buffer[1])
+print("combined:", combined)
+
+# %% [markdown]
+# The token 40 is the third of expert 1, so it is dropped, although expert 0 has an empty place. Its result is 0. Dispatch and combine use the same mask.
+#
+# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, each device stores some of the experts, here one. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e, and a second one sends the results back.
 
 
 # %%
 def experts_layer(experts, router, x, capacity):
     """Code of one device, with one expert. x (tokens of this device, width)"""
     logits = x @ router
-    choice = jax.nn.one_hot(logits.argmax(-1), EXPERTS)
-    place = jnp.sum(jnp.cumsum(choice, axis=0) * choice, axis=-1) - 1  # for the choices 2, 0 and 2: 0, 0 and 1
-    route = choice[:, :, None] * jax.nn.one_hot(place, capacity)[:, None]  # (tokens, experts, capacity)
-    # `route` moves tokens into a buffer (experts, capacity, width), and below it moves the results back
-    sent = jnp.einsum("tec,td->ecd", route, x)  # one_hot returns zeros for places beyond the capacity
-    arrived = jax.lax.all_to_all(sent, "expert", 0, 0, tiled=True)  # (devices, capacity, width)
+    mask = dispatch_mask(jax.nn.one_hot(logits.argmax(-1), EXPERTS), capacity)
+    buffer = jnp.einsum("tec,td->ecd", mask, x)  # dispatch: (experts, capacity, width)
+    arrived = jax.lax.all_to_all(buffer, "expert", 0, 0, tiled=True)  # (devices, capacity, width)
     results = expert(jax.tree.map(lambda leaf: leaf[0], experts), arrived)
-    back = jax.lax.all_to_all(results, "expert", 0, 0, tiled=True)
-    gated = route * jax.nn.softmax(logits)[:, :, None]
-    return jnp.einsum("tec,ecd->td", gated, back), TOKENS - jax.lax.psum(route.sum(), "expert")
+    back = jax.lax.all_to_all(results, "expert", 0, 0, tiled=True)  # (experts, capacity, width)
+    gated = mask * jax.nn.softmax(logits)[:, :, None]
+    return jnp.einsum("tec,ecd->td", gated, back), TOKENS - jax.lax.psum(mask.sum(), "expert")  # combine
 
 
 # %%
@@ -328,12 +363,15 @@ print(f"dropped: {dropped:.0f}, largest difference: {np.abs(out - np.asarray(ref
 for one in list_collectives(parallel_layer(64), *placed):
     print(f"{one.kind} of {one.elements} elements in groups of {one.group_size}")
 
+# %% [markdown]
+# The values are those of the reference. Each all-to-all communicates a buffer of 8 · 64 · 16 = 8192 elements. The all-reduce counts the dropped tokens.
+
 # %% [markdown] predict="moe-capacity"
-# With 64 places for each expert, nothing is dropped, but 8 places would suffice if the 64 tokens of each device were distributed evenly. The *capacity factor* is the number of places divided by this 8. What do you expect at a factor of 1?
+# With 64 places for each expert, no token can be dropped, but most places are empty. If the 64 tokens of each device were distributed evenly over the 8 experts, 8 places would suffice. The *capacity factor* is the capacity divided by this 8. What do you expect at a factor of 1?
 #
-# - [ ] nothing is dropped | A router does not distribute tokens evenly, as the counts above show.
+# - [ ] no token is dropped | A router does not distribute tokens evenly, as the counts above show.
 # - [x] more than a tenth of the tokens are dropped | Right. Even a random choice of 64 tokens is uneven.
-# - [ ] the program fails for tokens without a place | Their positions are out of bounds, so their rows of the route are zeros.
+# - [ ] the program fails for tokens without a place | Their places are out of bounds, so their rows of the mask are zeros.
 
 # %%
 factors, fractions, sizes = (0.5, 1, 1.5, 2, 4), [], []
@@ -353,45 +391,7 @@ plots.show(
 )
 
 # %% [markdown]
-# ## Balance the experts
-# A [load-balancing loss](../docs/glossary.md#load-balancing-loss) makes the router use all experts: E · Σ f · p, where f is the fraction of tokens of an expert and p its mean probability. It is 1 if both are uniform, and larger if experts with many tokens also have high probabilities. We train only the router on this loss.
-
-# %%
-batch = shard(tokens)
-
-
-def balance(router, x):
-    logits = x @ router
-    f, p = jax.nn.one_hot(logits.argmax(-1), EXPERTS).mean(0), jax.nn.softmax(logits).mean(0)
-    f, p = jax.lax.pmean((f, p), "expert")  # over all tokens, before the product
-    return EXPERTS * jnp.sum(f * p)
-
-
-loss = jax.jit(jax.value_and_grad(jax.shard_map(balance, in_specs=(P(), P("expert")), out_specs=P())))
-balanced, values, shares = jnp.asarray(router), [], []
-for _ in range(200):
-    value, gradient = loss(balanced, batch)
-    values.append(float(value))
-    shares.append(np.bincount((tokens @ np.asarray(balanced)).argmax(1), minlength=EXPERTS) / TOKENS)
-    balanced = balanced - 0.3 * gradient
-before, after = (float(parallel_layer(12)(placed[0], r, batch)[1]) / TOKENS for r in (router, balanced))
-
-# %%
-_, (left, right) = plots.subplots(1, 2, height=2.3)
-left.plot(shares, linestyle="-")
-left.axhline(1 / EXPERTS, color=plots.INK, linewidth=0.8, linestyle=":")
-left.set(xlabel="step", ylabel="fraction of tokens", ylim=(0, None), title="one line for each expert")
-right.bar(("before", "after"), (before, after), color=plots.COLOURS[5])
-right.set(ylabel="dropped tokens", title="with a capacity factor of 1.5")
-plots.show(
-    f"In 200 steps, the largest fraction of tokens of an expert falls from {shares[0].max():.3f} "
-    f"to {shares[-1].max():.3f} "
-    f"(uniform: 0.125), and the loss from {values[0]:.2f} to {values[-1]:.2f}. With a capacity factor of 1.5, "
-    f"{before:.0%} of the tokens are dropped before and {after:.0%} after."
-)
-
-# %% [markdown]
-# In training, you add this loss to the main loss with a small factor. It must use means over the whole batch. If two devices each use another one of two experts, each loss is 2, but that of the batch is 1.
+# A larger capacity drops fewer tokens, but the all-to-alls communicate more. In training, a loss that encourages an even distribution also reduces the dropped tokens (*Deeper: balance the experts*).
 #
 # ## Which mesh for which model?
 # Each kind of parallelism divides and sends different arrays. For a transformer with P parameters, L layers of width d and B tokens per step on N devices, one device sends, in bytes of bfloat16:
@@ -545,6 +545,46 @@ for visits in (1, 2, 4):
 
 # %% [markdown]
 # In return, each micro-batch is sent about v times as often.
+#
+# ## Deeper: balance the experts
+# *The exercise "A loss that balances experts" needs this section.* A [load-balancing loss](../docs/glossary.md#load-balancing-loss) encourages the router to use all experts equally. For E experts it is E · Σ f · p, a sum over the experts. Here f is the fraction of the tokens that choose an expert, and p is the mean of its probability over all tokens. If both are uniform, the loss is 1. It is larger if experts with many tokens also have high probabilities. We train only the router on this loss. How do the fractions of the experts and the number of dropped tokens change?
+
+# %%
+batch = shard(tokens)
+
+
+def balance(router, x):
+    logits = x @ router
+    f, p = jax.nn.one_hot(logits.argmax(-1), EXPERTS).mean(0), jax.nn.softmax(logits).mean(0)
+    f, p = jax.lax.pmean((f, p), "expert")  # over all tokens, before the product
+    return EXPERTS * jnp.sum(f * p)
+
+
+loss = jax.jit(jax.value_and_grad(jax.shard_map(balance, in_specs=(P(), P("expert")), out_specs=P())))
+balanced, values, shares = jnp.asarray(router), [], []
+for _ in range(200):
+    value, gradient = loss(balanced, batch)
+    values.append(float(value))
+    shares.append(np.bincount((tokens @ np.asarray(balanced)).argmax(1), minlength=EXPERTS) / TOKENS)
+    balanced = balanced - 0.3 * gradient
+before, after = (float(parallel_layer(12)(placed[0], r, batch)[1]) / TOKENS for r in (router, balanced))
+
+# %%
+_, (left, right) = plots.subplots(1, 2, height=2.3)
+left.plot(shares, linestyle="-")
+left.axhline(1 / EXPERTS, color=plots.INK, linewidth=0.8, linestyle=":")
+left.set(xlabel="step", ylabel="fraction of tokens", ylim=(0, None), title="one line for each expert")
+right.bar(("before", "after"), (before, after), color=plots.COLOURS[5])
+right.set(ylabel="dropped tokens", title="with a capacity factor of 1.5")
+plots.show(
+    f"In 200 steps, the largest fraction of tokens of an expert falls from {shares[0].max():.3f} "
+    f"to {shares[-1].max():.3f} "
+    f"(uniform: 0.125), and the loss from {values[0]:.2f} to {values[-1]:.2f}. With a capacity factor of 1.5, "
+    f"{before:.0%} of the tokens are dropped before and {after:.0%} after."
+)
+
+# %% [markdown]
+# The fractions approach 1/8, and fewer tokens are dropped. In training, you add this loss to the main loss with a small factor. It must use means over the whole batch. Suppose that there are two experts, and that all tokens of one device choose expert 0 and all tokens of another device choose expert 1, with probabilities close to 1. Then the loss of each device alone is about 2, but the loss of the batch is 1.
 #
 # ## Deeper: experts without a capacity
 # On one device, no token has to be dropped. Sort the tokens by expert. Then each expert multiplies a block of consecutive rows, and the blocks have different sizes. This is `jax.lax.ragged_dot(lhs, rhs, group_sizes)`, with `lhs` of shape (tokens, k), `rhs` of shape (experts, k, n) and one size for each expert.
