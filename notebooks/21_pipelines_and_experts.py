@@ -401,7 +401,7 @@ plots.show(
 # | pipeline (PP) | layers | permutes of activations and their gradients | 2 B d |
 # | experts (EP) | tokens, experts | four all-to-alls per layer, and as DP for other parameters | 4 r L B d / N |
 #
-# The planner computes the memory, with 16 bytes per stored parameter and 2 bytes per activation between layers (`jax.checkpoint`). Computing takes 6 operations per token and parameter that it uses, plus the bubble of PP. Sending takes 2 bytes per element (bfloat16).
+# The planner computes the memory, with 16 bytes per stored parameter and 2 bytes per activation between layers (`jax.checkpoint`). Each parameter that a token uses costs 6 operations, and PP adds the bubble. Sending takes 2 bytes per element (bfloat16).
 
 
 # %%
@@ -453,12 +453,12 @@ print_plan(plan(129e9, 32, 4096, 32, 8192, 32, V5P, experts=128e9), V5P)
 # For the first model:
 #
 # - DP stores 16 · 8 = 128 GB of state, which is too large.
-# - FSDP stores 1/32 of it. Sending parameters takes 0.47 s, less than computing.
-# - TP sends all activations in every layer, which takes ten times as long.
+# - FSDP stores 1/32 of it. Sending takes 0.47 s, less than computing.
+# - TP sends all activations in every layer, which takes more than ten times as long.
 # - PP sends least, but the bubble of 32 stages with 32 micro-batches almost doubles the time.
 # - EP equals DP, because there are no experts.
 #
-# So FSDP is best. With experts, FSDP sends the parameters of all of them, in 7.5 s. EP sends tokens instead, in 0.12 s. Large models often combine axes:
+# So FSDP is best. With experts, FSDP sends all experts, in 7.5 s. EP sends tokens and the gradients of other parameters, in 0.12 s. Large models often combine axes:
 #
 # 1. FSDP along `data`, as long as computing takes longer than sending (*Deeper: when FSDP reaches its limit*).
 # 2. TP along the fastest links, if each device has too few tokens for FSDP.
