@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 21 · Pipelines and experts: models that no device can store
 #
-# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run layers as a pipeline, send tokens to experts on other devices, and choose a mesh.
+# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run a pipeline, send tokens to experts on other devices, and choose a mesh.
 #
 # **Prerequisites.** `scan` (lesson 08), FSDP (18), `shard_map`, its collectives and `pcast` (19). Try to answer these questions from memory.
 #
@@ -12,18 +12,18 @@
 # A `ppermute` in the opposite direction.
 # </details>
 #
-# 2. From 19: A value does not vary along a mesh axis, and you take its gradient inside `shard_map`. What does JAX insert, and how do you avoid it?
+# 2. From 19: What does `jax.lax.pcast(w, "data", to="varying")` do, and what is its transpose?
 #
 # <details><summary>Answer</summary>
 #
-# An all-reduce of the gradient along this axis. If you cast the value with `jax.lax.pcast(..., to="varying")` first, each device gets its own gradient.
+# It changes only the type of `w`. Its transpose is an all-reduce along `data`.
 # </details>
 #
-# 3. From 18: How many bytes per parameter does training with Adam in float32 store, and how many on each of N devices with FSDP?
+# 3. From 18: How many bytes per parameter does training with Adam in float32 store?
 #
 # <details><summary>Answer</summary>
 #
-# 16 bytes: the parameter, its gradient and two moments. FSDP partitions them over all devices, so each of N devices stores 16 / N bytes per parameter.
+# 16 bytes: the parameter, its gradient and two moments. With FSDP, each of N devices stores 16 / N bytes.
 # </details>
 
 # %%
@@ -48,16 +48,17 @@ rng = np.random.default_rng(21)
 
 # %% [markdown]
 # ## One device, one part of the layers
-# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** Each part is a *stage*. In **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**, the stages work on different [micro-batches](../docs/glossary.md#micro-batch) of the batch at the same time.
+# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** The layers of one device are a *stage*, which needs the results of the stage before it. In **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**, the batch is split into [micro-batches](../docs/glossary.md#micro-batch), so that the stages can work on different micro-batches at the same time.
 #
 # ![A pipeline of four stages with six micro-batches. Each row is a device, each column a step of time. Micro-batch 0 moves along the diagonal from stage 0 to stage 3, and the next micro-batches follow one step behind. In the first three and the last three steps, some devices are idle. Below, the gradients move back from stage 3 to stage 0.](../images/pipeline_ticks.svg)
 #
 # ## A schedule
-# A *schedule* states in which order each stage performs its forward (F) and backward (B) passes. [GPipe](https://arxiv.org/abs/1811.06965) performs all forward passes first. *1F1B* (one forward, one backward) starts each backward pass as early as possible.
+# A *schedule* is the order in which each stage performs its forward (F) and backward (B) passes. [GPipe](https://arxiv.org/abs/1811.06965) performs all forward passes first. *1F1B* (one forward, one backward) starts each backward pass as early as possible.
 
 
 # %%
 def gpipe_order(stage, stages, count):
+    """The passes of one stage, in order, for `count` micro-batches."""
     return [("F", m) for m in range(count)] + [("B", m) for m in reversed(range(count))]
 
 
@@ -86,11 +87,11 @@ def end_times(orders, forward=1, backward=2):
 
 
 # %% [markdown] predict="pipeline-schedules"
-# A backward pass takes twice as long as a forward pass. There are four stages and eight micro-batches. Which schedule finishes first?
+# A backward pass takes twice as long as a forward pass. Which schedule finishes first, with four stages and eight micro-batches?
 #
-# - [ ] 1F1B, because the backward passes start earlier | The stages wait elsewhere instead.
+# - [ ] 1F1B, because the backward passes start earlier | Its stages wait between the passes instead.
 # - [x] both at the same time | Right. 1F1B saves memory, not time.
-# - [ ] GPipe, because it never changes between the passes | In this model, a change costs nothing.
+# - [ ] GPipe, because it changes only once from forward to backward passes | In this model, a change costs nothing.
 
 
 # %%
@@ -115,7 +116,7 @@ print(*told, sep="\n")
 plots.show(f"Timelines of four stages and eight micro-batches. {'. '.join(told)}.")
 
 # %% [markdown]
-# The idle time is called the **[bubble](../docs/glossary.md#bubble)**. With S equal stages and M micro-batches, each stage works for M units of time and waits for S - 1, so the idle fraction is (S - 1) / (M + S - 1). Does the simulation agree?
+# The white areas are the **[bubble](../docs/glossary.md#bubble)**, in which stages are idle. Measure time in units of one forward and one backward pass. With M micro-batches and S equal stages, each stage works for M units and waits for S - 1. So the idle fraction is (S - 1) / (M + S - 1). Does the simulation agree?
 
 # %%
 counts, worst = (1, 2, 4, 8, 16, 32, 64), 0
@@ -137,10 +138,10 @@ plots.show(
 )
 
 # %% [markdown]
-# So use many more micro-batches than stages.
+# It does. For a small bubble, use many more micro-batches than stages.
 #
 # ## A pipeline in shard_map
-# Our network has eight residual blocks. On a mesh of four stages by two data-parallel devices, each stage stores two.
+# Our network has eight residual blocks. The mesh has four stages, with two data-parallel devices each, so each stage stores two blocks.
 
 # %%
 mesh = jax.make_mesh((4, 2), ("stage", "data"), devices=eight)
@@ -161,7 +162,7 @@ def all_blocks(weights, x):  # one device, or one stage
 
 
 # %% [markdown]
-# In iteration t, stage s works on micro-batch t - s. It applies its blocks to what it received, and a permute sends the result to the next stage. Stage 0 reads a new micro-batch instead. After M + S - 1 iterations, the last micro-batch has left the last stage.
+# All devices run the same loop. In iteration t, stage s works on micro-batch t - s. Stage 0 reads micro-batch t, and every other stage uses the activations that it received. A permute sends the result to the next stage. After M + S - 1 iterations, the last micro-batch has left the last stage.
 
 
 # %%
@@ -184,7 +185,7 @@ def pipeline_loss(params, xs, ys, cast=("data",), apply=all_blocks):
 
 
 # %% [markdown]
-# Only the last stage has results of the whole network, so only its errors count, and the `psum` sends one number.
+# Only the last stage has results of the whole network, so `jnp.where` replaces the errors of the other stages by 0. Is the loss that of one device?
 
 # %%
 teacher = {k: draw_weights(*v.shape[1:]) * 3 for k, v in weights.items()}
@@ -209,27 +210,32 @@ for one in list_collectives(pipelined, params, *batches):
     print(f"{one.kind} of {one.elements} elements, {one.times} times")
 
 # %% [markdown]
-# The losses agree. The permute sends one micro-batch in each of 12 + 4 - 1 = 15 iterations.
+# The losses agree. The permute sends one micro-batch in each of 12 + 4 - 1 = 15 iterations, and the all-reduces add up the loss.
 #
 # ## Train it
-# The transpose of a permute is a permute in the opposite direction, so **`jax.grad` builds the backward pipeline**.
+# The transpose of a permute is a permute in the opposite direction. So **`jax.grad` derives the backward pipeline**.
 
 # %% [markdown] predict="pipeline-gradient"
-# Above, `pcast` casts the parameters to varying along `data` before the loop. What happens without this cast?
+# In `pipeline_loss`, `pcast` casts the parameters to varying along `data` before the loop. What happens without this cast?
 #
 # - [ ] the gradient is too large by a factor of two | The loss contains a `pmean`, so the gradient is correct.
 # - [x] the gradients are all-reduced in every iteration | Right. The parameters do not vary along `data`, so each use of them in the loop has its own all-reduce in the backward pass.
-# - [ ] nothing, because the all-reduce is inserted after the loop | JAX inserts it where the cast is, and without your cast this is inside the loop.
+# - [ ] nothing, because JAX inserts the all-reduce after the loop | JAX inserts it where the cast is, and without your cast this is inside the loop.
 
 # %%
+with jax.set_mesh(None):
+    expected = jax.tree.map(np.asarray, jax.grad(one_device_loss)(*on_one))
+largest = max(np.abs(leaf).max() for leaf in expected.values())
 for cast in ((), ("data",)):
-    loss = jax.shard_map(functools.partial(pipeline_loss, cast=cast), **specs)
-    print("cast before the loop:", bool(cast))
-    for one in list_collectives(jax.grad(loss), params, *batches):
+    gradient = jax.jit(jax.grad(jax.shard_map(functools.partial(pipeline_loss, cast=cast), **specs)))
+    got = gradient(params, *batches)
+    error = max(np.abs(np.asarray(got[name]) - expected[name]).max() for name in expected) / largest
+    print(f"cast before the loop: {bool(cast)}, relative error of the gradient: {error:.1g}")
+    for one in list_collectives(gradient, params, *batches):
         print(f"    {one.kind:18s} {one.elements:5d} elements x {one.times}, in a loop: {one.in_loop}")
 
 # %% [markdown]
-# With the cast, gradients are all-reduced once, after the loop.
+# Both gradients are correct. With the cast, they are all-reduced once, after the loop. We train the pipeline and compare with one device.
 
 # %%
 optimizer = optax.adam(2e-3)
@@ -267,7 +273,7 @@ print("type of the trained weights:", jax.typeof(trained["w1"]))
 
 # %% [markdown]
 # ## Experts
-# A pipeline divides the layers. A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** has many MLPs in one layer, the *experts*. A *router* chooses one or a few of them for each token. So the number of parameters grows with the number of experts, but the work for a token does not. With *top-1 routing*, a token goes to the expert with the largest logit, and the result is multiplied by the probability of this expert, the *gate*.
+# A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** replaces the MLP of a layer by many MLPs, the *experts*. A *router* chooses one or a few of them for each token, so the experts' work for a token does not grow with their number. The router is a matrix that computes one logit per expert. With *top-1 routing*, a token goes to the expert with the largest logit, and the result is multiplied by the softmax probability of this expert, the *gate*. How many tokens does each expert get?
 
 # %%
 row = jax.make_mesh((8,), ("expert",), devices=eight)
@@ -296,23 +302,49 @@ with jax.set_mesh(None):
 print("tokens for each expert:", popular, "  mean:", TOKENS // EXPERTS)
 
 # %% [markdown]
-# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, each device stores some of the experts. Tokens are sent to their experts and back, with two [all-to-alls](../docs/glossary.md#all-to-all). But the sizes of arrays in a compiled program are fixed, and the choice of the router is known only at run time. So each device reserves the same number of places for each expert, the **[capacity](../docs/glossary.md#expert-capacity)**. If more of its tokens choose an expert, the rest is *dropped*, and the layer returns 0 for them. In a residual block, a dropped token keeps its value.
+# Some experts get three times as many tokens as others. But array shapes in a compiled program are static. So each device reserves a fixed number of places for each expert, the **[capacity](../docs/glossary.md#expert-capacity)**.
+#
+# 1. *Routing* chooses an expert for each token, and the next free place of this expert. If no place is free, the token is *dropped*.
+# 2. *Dispatch* copies the tokens into a buffer of shape (experts, capacity, width).
+# 3. *Combine* copies the results back. A dropped token gets 0, so in a residual block it keeps its value.
+#
+# For example, the tokens 10, 20, 30 and 40 choose the experts 1, 0, 1 and 1, with a capacity of 2. Expert 0 changes the sign, and expert 1 multiplies by 100. Which token is dropped?
+
+
+# %%
+def dispatch_mask(choice, capacity):
+    """choice (tokens, experts), one-hot -> (tokens, experts, capacity), with a 1 at the place of each token."""
+    place = jnp.sum(jnp.cumsum(choice, axis=0) * choice, axis=-1) - 1  # the earlier tokens with the same choice
+    return choice[:, :, None] * jax.nn.one_hot(place, capacity)[:, None]  # zeros for places beyond the capacity
+
+
+with jax.set_mesh(None):
+    four, multiply_by = jnp.array([10.0, 20.0, 30.0, 40.0]), jnp.array([[-1.0], [100.0]])
+    choice = jax.nn.one_hot(jnp.array([1, 0, 1, 1]), 2)
+    mask = dispatch_mask(choice, capacity=2)
+    buffer = jnp.einsum("tec,t->ec", mask, four)
+    combined = jnp.einsum("tec,ec->t", mask, multiply_by * buffer)  # without gates
+print("tokens counted so far, by expert:", *np.asarray(jnp.cumsum(choice, axis=0), int).tolist())
+print("buffer of expert 0:", buffer[0], "  of expert 1:", buffer[1])
+print("combined:", combined)
+
+# %% [markdown]
+# The token 40 is the third of expert 1, so it is dropped, and its result is 0.
+#
+# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e, and a second one returns the results.
 
 
 # %%
 def experts_layer(experts, router, x, capacity):
     """Code of one device, with one expert. x (tokens of this device, width)"""
     logits = x @ router
-    choice = jax.nn.one_hot(logits.argmax(-1), EXPERTS)
-    place = jnp.sum(jnp.cumsum(choice, axis=0) * choice, axis=-1) - 1  # for the choices 2, 0 and 2: 0, 0 and 1
-    route = choice[:, :, None] * jax.nn.one_hot(place, capacity)[:, None]  # (tokens, experts, capacity)
-    # `route` moves tokens into a buffer (experts, capacity, width), and below it moves the results back
-    sent = jnp.einsum("tec,td->ecd", route, x)  # one_hot returns zeros for places beyond the capacity
-    arrived = jax.lax.all_to_all(sent, "expert", 0, 0, tiled=True)  # (devices, capacity, width)
+    mask = dispatch_mask(jax.nn.one_hot(logits.argmax(-1), EXPERTS), capacity)
+    buffer = jnp.einsum("tec,td->ecd", mask, x)  # dispatch: (experts, capacity, width)
+    arrived = jax.lax.all_to_all(buffer, "expert", 0, 0, tiled=True)  # (devices, capacity, width)
     results = expert(jax.tree.map(lambda leaf: leaf[0], experts), arrived)
-    back = jax.lax.all_to_all(results, "expert", 0, 0, tiled=True)
-    gated = route * jax.nn.softmax(logits)[:, :, None]
-    return jnp.einsum("tec,ecd->td", gated, back), TOKENS - jax.lax.psum(route.sum(), "expert")
+    back = jax.lax.all_to_all(results, "expert", 0, 0, tiled=True)  # (experts, capacity, width)
+    gated = mask * jax.nn.softmax(logits)[:, :, None]
+    return jnp.einsum("tec,ecd->td", gated, back), TOKENS - jax.lax.psum(mask.sum(), "expert")  # combine
 
 
 # %%
@@ -328,12 +360,15 @@ print(f"dropped: {dropped:.0f}, largest difference: {np.abs(out - np.asarray(ref
 for one in list_collectives(parallel_layer(64), *placed):
     print(f"{one.kind} of {one.elements} elements in groups of {one.group_size}")
 
+# %% [markdown]
+# The values are those of the reference. Each all-to-all exchanges 8 · 64 · 16 elements.
+
 # %% [markdown] predict="moe-capacity"
-# With 64 places for each expert, nothing is dropped, but 8 places would suffice if the 64 tokens of each device were distributed evenly. The *capacity factor* is the number of places divided by this 8. What do you expect at a factor of 1?
+# With a capacity of 64, no token can be dropped. If the 64 tokens of each device chose the 8 experts equally often, 8 places would suffice. The *capacity factor* is the capacity divided by this 8. What do you expect at a factor of 1?
 #
-# - [ ] nothing is dropped | A router does not distribute tokens evenly, as the counts above show.
+# - [ ] no token is dropped | A router does not distribute tokens evenly, as the counts above show.
 # - [x] more than a tenth of the tokens are dropped | Right. Even a random choice of 64 tokens is uneven.
-# - [ ] the program fails for tokens without a place | Their positions are out of bounds, so their rows of the route are zeros.
+# - [ ] the program fails for tokens without a place | Their places are out of bounds, so their rows of the mask are zeros.
 
 # %%
 factors, fractions, sizes = (0.5, 1, 1.5, 2, 4), [], []
@@ -353,58 +388,20 @@ plots.show(
 )
 
 # %% [markdown]
-# ## Balance the experts
-# A [load-balancing loss](../docs/glossary.md#load-balancing-loss) makes the router use all experts: E · Σ f · p, where f is the fraction of tokens of an expert and p its mean probability. It is 1 if both are uniform, and larger if experts with many tokens also have high probabilities. We train only the router on this loss.
-
-# %%
-batch = shard(tokens)
-
-
-def balance(router, x):
-    logits = x @ router
-    f, p = jax.nn.one_hot(logits.argmax(-1), EXPERTS).mean(0), jax.nn.softmax(logits).mean(0)
-    f, p = jax.lax.pmean((f, p), "expert")  # over all tokens, before the product
-    return EXPERTS * jnp.sum(f * p)
-
-
-loss = jax.jit(jax.value_and_grad(jax.shard_map(balance, in_specs=(P(), P("expert")), out_specs=P())))
-balanced, values, shares = jnp.asarray(router), [], []
-for _ in range(200):
-    value, gradient = loss(balanced, batch)
-    values.append(float(value))
-    shares.append(np.bincount((tokens @ np.asarray(balanced)).argmax(1), minlength=EXPERTS) / TOKENS)
-    balanced = balanced - 0.3 * gradient
-before, after = (float(parallel_layer(12)(placed[0], r, batch)[1]) / TOKENS for r in (router, balanced))
-
-# %%
-_, (left, right) = plots.subplots(1, 2, height=2.3)
-left.plot(shares, linestyle="-")
-left.axhline(1 / EXPERTS, color=plots.INK, linewidth=0.8, linestyle=":")
-left.set(xlabel="step", ylabel="fraction of tokens", ylim=(0, None), title="one line for each expert")
-right.bar(("before", "after"), (before, after), color=plots.COLOURS[5])
-right.set(ylabel="dropped tokens", title="with a capacity factor of 1.5")
-plots.show(
-    f"In 200 steps, the largest fraction of tokens of an expert falls from {shares[0].max():.3f} "
-    f"to {shares[-1].max():.3f} "
-    f"(uniform: 0.125), and the loss from {values[0]:.2f} to {values[-1]:.2f}. With a capacity factor of 1.5, "
-    f"{before:.0%} of the tokens are dropped before and {after:.0%} after."
-)
-
-# %% [markdown]
-# In training, you add this loss to the main loss with a small factor. It must use means over the whole batch. If two devices each use another one of two experts, each loss is 2, but that of the batch is 1.
+# A larger capacity drops fewer tokens, but the all-to-alls send more. A loss can encourage an even distribution (*Deeper: balance the experts*).
 #
 # ## Which mesh for which model?
-# Each kind of parallelism divides and sends different arrays. For a transformer with P parameters, L layers of width d and B tokens per step on N devices, one device sends, in bytes of bfloat16:
+# Each kind of parallelism sends different arrays. A transformer has P parameters and L layers of width d, and processes B tokens per step. With r = (N - 1) / N, each of N devices sends (lesson 19):
 #
-# | | divides | sends per step |
-# |---|---|---|
-# | data parallelism (DP) | tokens | 2 · 2 (N - 1) / N · P (an all-reduce of gradients) |
-# | FSDP | tokens, state | 2 · 3 (N - 1) / N · P (two all-gathers, one reduce-scatter) |
-# | tensor parallelism (TP) | each layer, state | 2 · 4 L · 2 (N - 1) / N · B d (four all-reduces of activations per layer) |
-# | pipeline (PP) | layers, state | 2 · 2 B d (activations and their gradients) |
-# | experts (EP) | tokens, experts | 2 · 4 L (N - 1) / N · B d / N (four all-to-alls per layer), and as DP for other parameters |
+# | | partitions | collectives of a step | elements sent |
+# |---|---|---|---|
+# | data parallelism (DP) | tokens | an all-reduce of gradients | 2 r P |
+# | FSDP | tokens, state | two all-gathers of parameters, a reduce-scatter of gradients | 3 r P |
+# | tensor parallelism (TP) | each layer | four all-reduces of activations per layer | 8 r L B d |
+# | pipeline (PP) | layers | permutes of activations and their gradients | 2 B d |
+# | experts (EP) | tokens, experts | four all-to-alls per layer, and as DP for other parameters | 4 r L B d / N |
 #
-# The planner:
+# The planner computes the memory, with 16 bytes per stored parameter and 2 bytes per activation between layers (`jax.checkpoint`). Each parameter that a token uses costs 6 operations, and PP adds the bubble. Sending takes 2 bytes per element (bfloat16).
 
 
 # %%
@@ -443,13 +440,36 @@ def print_plan(table, machine):
         print(f"{name:5s}{stored / 1e9:9.1f} GB  {fits:10s} compute {compute:7.3f} s   send {sending:7.3f} s")
 
 
+# %% [markdown]
+# [A TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p) has 95 GB, 459 TFLOP/s and 100 GB/s for one link in one direction. On 32 of them, which rows fit, and which of these is fastest?
+
+# %%
 print("8 billion parameters, 32 layers of width 4096, 32 sequences of 8192 tokens, 32 devices")
 print_plan(plan(8e9, 32, 4096, 32, 8192, 32, V5P), V5P)
 print("\nThe same with 32 experts of 4 billion parameters each, and 1 billion other parameters")
 print_plan(plan(129e9, 32, 4096, 32, 8192, 32, V5P, experts=128e9), V5P)
 
 # %% [markdown]
-# The figures of the TPU v5p are from [Google's documentation](https://docs.cloud.google.com/tpu/docs/v5p): 95 GB, 459 TFLOP/s, and 1,200 GB/s for six links in both directions. Computing is at full speed, and sending uses one link in one direction. For the first model, DP does not fit, TP sends too much, and 32 stages with 32 micro-batches are idle for half of the time, so FSDP is the best choice. With experts, FSDP sends the parameters of all experts, and EP sends only tokens and the gradients of the other parameters. When does FSDP stop being the best choice for the first model?
+# For the first model:
+#
+# - DP stores 16 · 8 = 128 GB of state, which is too large.
+# - FSDP stores 1/32 of it. Sending takes 0.47 s, less than computing.
+# - TP sends all activations in every layer, which takes more than ten times as long.
+# - PP sends least, but the bubble of 32 stages with 32 micro-batches almost doubles the time.
+# - EP equals DP, because there are no experts.
+#
+# So FSDP is best. With experts, FSDP sends all experts, in 7.5 s. EP sends tokens and the gradients of other parameters, in 0.12 s. Large models often combine axes:
+#
+# 1. FSDP along `data`, as long as computing takes longer than sending (*Deeper: when FSDP reaches its limit*).
+# 2. TP along the fastest links, if each device has too few tokens for FSDP.
+# 3. PP along slow links, because it sends least.
+# 4. EP along `data` for layers with experts.
+#
+# The core ends here.
+
+# %% [markdown]
+# ## Deeper: when FSDP reaches its limit
+# FSDP sends parameters, so its cost does not depend on the batch. Computing takes longer for a larger batch. From which batch on does computing take longer than sending? We plan the first model for several batches.
 
 # %%
 batches_in_tokens, n = 2.0 ** np.arange(13, 25), 32
@@ -473,18 +493,11 @@ plots.show(
 )
 
 # %% [markdown]
-# FSDP sends parameters, so its cost does not depend on the batch, and computing a large batch can hide it. TP sends activations in every layer, so its ratio to computing is fixed. If N grows at a fixed batch, FSDP reaches its limit. Then combine axes:
-#
-# 1. FSDP along `data`, as long as computing takes longer than sending.
-# 2. TP inside a group of devices with the fastest links, if the tokens per device are too few.
-# 3. PP between groups with slow links, because it sends least.
-# 4. EP along `data` for layers with experts.
-#
-# The core ends here.
+# For any batch above the intersection, sending with FSDP can be hidden behind computing. TP and PP send activations, so the ratio of their sending to computing is fixed. In this model, TP always takes longer to send than to compute. If N grows and the batch stays the same, computing becomes shorter, but FSDP still sends all parameters. Then a second axis is needed.
 
 # %% [markdown]
 # ## Deeper: schedules and memory
-# A stage stores the residuals of a forward pass until its backward pass. How many micro-batches does it store at most?
+# A stage stores the residuals of each forward pass until the backward pass of the same micro-batch. How many micro-batches does a stage store at most?
 
 
 # %%
@@ -499,7 +512,7 @@ for count in (8, 32):
         print(f"{count:2d} micro-batches, {order.__name__:18s} stages 0 to 3 store at most {stored}")
 
 # %% [markdown]
-# With 1F1B, the number does not depend on M, so M can be large. `jax.grad` of a scan performs all forward passes first, as in GPipe. For another order, you call the backward passes yourself. `jax.checkpoint` (lesson 15) reduces the memory in both. The next cell compiles the gradient of the pipeline for 4 to 32 micro-batches of the same size.
+# With GPipe, each stage stores all M micro-batches. With 1F1B, the number does not depend on M, so M can be large. `jax.grad` of a scan performs all forward passes first, as in GPipe. For another order, you have to call the backward passes yourself. `jax.checkpoint` (lesson 15) reduces the memory of both schedules. The next cell compiles the gradient of the pipeline for 4 to 32 micro-batches of the same size. How fast does the temporary memory grow, with and without `jax.checkpoint`?
 
 
 # %%
@@ -523,7 +536,9 @@ axes.legend()
 plots.show(f"Temporary memory of one device for 4, 16 and 32 micro-batches.{told}")
 
 # %% [markdown]
-# More and shorter stages have a smaller bubble. In an *interleaved* schedule, each device has v short stages, and a micro-batch visits each device v times.
+# In both programs, the memory grows with the number of micro-batches, but much more slowly with `jax.checkpoint`.
+#
+# A second way to reduce the bubble is to use more and shorter stages. In an *interleaved* schedule, each device has v short stages, and a micro-batch visits each device v times. We simulate the forward passes for v = 1, 2 and 4.
 
 
 # %%
@@ -544,10 +559,50 @@ for visits in (1, 2, 4):
     print(f"{visits} stages on each of 4 devices: idle {idle:.3f}, (S - 1) / (v M + S - 1) = {formula:.3f}")
 
 # %% [markdown]
-# In return, each micro-batch is sent about v times as often.
+# With four stages on each device, the idle fraction falls from 27% to 9%. In return, each micro-batch is sent about v times as often.
+#
+# ## Deeper: balance the experts
+# *The exercise "A loss that balances experts" needs this section.* A [load-balancing loss](../docs/glossary.md#load-balancing-loss) encourages the router to use all experts equally. For E experts it is E · Σ f · p, a sum over the experts. Here f is the fraction of the tokens that choose an expert, and p is the mean of its probability over all tokens. If both are uniform, the loss is 1. It is larger if experts with many tokens also have high probabilities. We train only the router on this loss. How do the fractions of the experts and the number of dropped tokens change?
+
+# %%
+batch = shard(tokens)
+
+
+def balance(router, x):
+    logits = x @ router
+    f, p = jax.nn.one_hot(logits.argmax(-1), EXPERTS).mean(0), jax.nn.softmax(logits).mean(0)
+    f, p = jax.lax.pmean((f, p), "expert")  # over all tokens, before the product
+    return EXPERTS * jnp.sum(f * p)
+
+
+loss = jax.jit(jax.value_and_grad(jax.shard_map(balance, in_specs=(P(), P("expert")), out_specs=P())))
+balanced, values, shares = jnp.asarray(router), [], []
+for _ in range(200):
+    value, gradient = loss(balanced, batch)
+    values.append(float(value))
+    shares.append(np.bincount((tokens @ np.asarray(balanced)).argmax(1), minlength=EXPERTS) / TOKENS)
+    balanced = balanced - 0.3 * gradient
+before, after = (float(parallel_layer(12)(placed[0], r, batch)[1]) / TOKENS for r in (router, balanced))
+
+# %%
+_, (left, right) = plots.subplots(1, 2, height=2.3)
+left.plot(shares, linestyle="-")
+left.axhline(1 / EXPERTS, color=plots.INK, linewidth=0.8, linestyle=":")
+left.set(xlabel="step", ylabel="fraction of tokens", ylim=(0, None), title="one line for each expert")
+right.bar(("before", "after"), (before, after), color=plots.COLOURS[5])
+right.set(ylabel="dropped tokens", title="with a capacity factor of 1.5")
+plots.show(
+    f"In 200 steps, the largest fraction of tokens of an expert falls from {shares[0].max():.3f} "
+    f"to {shares[-1].max():.3f} "
+    f"(uniform: 0.125), and the loss from {values[0]:.2f} to {values[-1]:.2f}. With a capacity factor of 1.5, "
+    f"{before:.0%} of the tokens are dropped before and {after:.0%} after."
+)
+
+# %% [markdown]
+# The fractions approach 1/8, and fewer tokens are dropped. In training, you add this loss to the main loss with a small factor. It must use means over the whole batch. Suppose that there are two experts, and that all tokens of one device choose expert 0 and all tokens of another device choose expert 1, with probabilities close to 1. Then the loss of each device alone is about 2, but the loss of the batch is 1.
 #
 # ## Deeper: experts without a capacity
-# On one device, no token has to be dropped. Sort the tokens by expert. Then each expert multiplies a block of consecutive rows, and the blocks have different sizes. This is `jax.lax.ragged_dot(lhs, rhs, group_sizes)`, with `lhs` of shape (tokens, k), `rhs` of shape (experts, k, n) and one size for each expert.
+# On one device, no token has to be dropped. If you sort the tokens by expert, each expert multiplies a block of consecutive rows. The blocks have different sizes, but the sum of the sizes is always the number of tokens, so all shapes are static. `jax.lax.ragged_dot(lhs, rhs, group_sizes)` computes these products. `lhs` has the shape (tokens, k), `rhs` has the shape (experts, k, n), and `group_sizes` contains one size for each expert. How many operations does the program need?
 
 
 # %%
@@ -570,7 +625,7 @@ with jax.set_mesh(None):
     print(f"flops: needed {needed:,}, ragged_dot {ragged.cost_analysis()['flops']:,.0f}, dense {dense:,.0f}")
 
 # %% [markdown]
-# The values are those of the dense reference, without a capacity. But compiled for a CPU, the program performs about as many operations as the dense reference. So read the program of your accelerator before you rely on a gain. Between devices, `jax.lax.ragged_all_to_all` sends blocks of different sizes. XLA does not support it on CPUs.
+# The values are those of the dense reference, and no token is dropped. But compiled for a CPU, the program performs about as many operations as the dense reference. So read the program of your accelerator before you rely on a gain. Between devices, `jax.lax.ragged_all_to_all` sends blocks of different sizes. XLA does not support this operation on CPUs, so the next cell raises an error there.
 
 
 # %%
@@ -585,7 +640,7 @@ print_error(lambda: swapped(shard(np.arange(64, dtype=np.float32))))
 
 # %% [markdown]
 # ## Deeper: several experts for each token
-# In *top-k routing*, each token goes to the k experts with the largest logits, and their gates add up to 1. The first choices of all tokens of a device get their places before the second choices do.
+# In *top-k routing*, each token goes to the k experts with the largest logits. The gates are the softmax of these k logits, so they add up to 1. On each device, the first choices of all tokens get their places before the second choices. So the mask has one more axis than in the core, for the k choices. Which choices are dropped more often?
 
 
 # %%
@@ -621,10 +676,10 @@ for capacity in (64, 16):  # 64 tokens with two choices each, and 8 experts: 16 
     print(f"largest difference {np.abs(got - reference_2).max():.1g}")
 
 # %% [markdown]
-# The second choices are dropped more often, because they come last.
+# With a capacity of 64, nothing is dropped, and the values are those of the reference. With a capacity of 16, many more second choices are dropped than first choices, because the second choices get their places last.
 #
 # ## Deeper: check the planner against programs
-# The table of the core is arithmetic. Now we compile the gradient of a small network in five ways on eight devices, and compare bytes. A block of this network is one MLP without attention, so TP needs two all-reduces per block instead of four.
+# The planner only uses formulas. Now we compile the gradient of a small network for eight devices, once for each of the five kinds. We compare the bytes of the compiled programs with those of the planner. A block of this network is one MLP without attention, so TP needs two all-reduces per block instead of four.
 
 # %%
 line = jax.make_mesh((8,), ("d",), devices=eight)
@@ -714,15 +769,15 @@ for name, (function, in_specs, arrays, argnums, stored, sends) in CASES.items():
     )
 
 # %% [markdown]
-# The parameters agree to the byte, and so does what is sent, except for the pipeline. Its permutes also run in the bubble, so in each direction it sends in M + S - 1 = 23 iterations instead of 16.
+# The bytes of the parameters agree exactly. The bytes that are sent also agree, except for the pipeline. Its permutes also run in the bubble, so in each direction it sends in M + S - 1 = 23 iterations instead of 16.
 #
 # ## Deeper: published configurations
-# How close are such formulas to real runs? These publications state the mesh, the batch and the achieved speed of each device.
+# How close are such formulas to real runs? Two publications state the mesh, the batch and the achieved speed of each device.
 #
 # - A GPT with a trillion parameters on 3072 A100 ([Megatron-LM, 2021](https://arxiv.org/abs/2104.04473)): data 6, tensor 8, stage 64, 163 TFLOP/s. This includes the recomputation of activations, so a step performs 8 P B operations instead of 6 P B.
 # - Llama 3 with 405 billion parameters on 16,384 H100 ([2024](https://arxiv.org/abs/2407.21783)): data 128 with FSDP, tensor 8, stage 16, 400 TFLOP/s.
 #
-# In both, TP uses the NVLink inside a server of eight GPUs, and the other axes use the network, with 200 and 400 Gb/s per GPU. For NVLink, we use half of the 600 and 900 GB/s that NVIDIA states for both directions.
+# In both runs, TP uses the NVLink inside a server of eight GPUs. The other axes use the network, with 200 Gb/s per A100 and 400 Gb/s per H100. For NVLink, NVIDIA states 600 and 900 GB/s for both directions together, so we use half of these values.
 
 
 # %%
@@ -774,10 +829,14 @@ axes.invert_yaxis()
 plots.show(f"The formulas against published times. {'. '.join(told)}.")
 
 # %% [markdown]
-# In both cases, the state fits into 80 GB. The sums are below the published times. Real products do not reach the full speed, and a step contains more than these terms. On the other hand, interleaved schedules reduce the bubble, and sending can overlap with computing. In both cases, we assume micro-batches of one sequence. Not every large model needs a pipeline. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6144 TPU v4 without one.
+# In both cases, the state fits into 80 GB, and the sum of the three times is below the published time. Real matrix products do not reach the full speed, and a step contains more than these terms. On the other hand, interleaved schedules reduce the bubble, and sending can overlap with computing. We assume micro-batches of one sequence. Not every large model needs a pipeline. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6144 TPU v4 without one.
 #
 # ## Deeper: mistakes and their errors
-# Most mistakes concern types. A carry of zeros does not vary, but what arrives does. Results that differ between stages need `psum` before `out_specs=P()`. And an all-to-all splits an axis into equal blocks.
+# Most mistakes concern types. The next cells provoke three errors.
+#
+# 1. The carry starts with zeros, which do not vary, but the received activations do.
+# 2. The results differ between stages, but `out_specs` does not name `stage`. They need a `psum` first.
+# 3. An all-to-all splits an axis into equal blocks, but the size of the axis is not divisible by the number of devices.
 
 
 # %%
@@ -807,7 +866,11 @@ split = jax.shard_map(lambda v: jax.lax.all_to_all(v, "expert", 0, 0, tiled=True
 print_error(lambda: jax.jit(split).trace(shard(np.ones((96, 2), np.float32))), length=300)
 
 # %% [markdown]
-# Other mistakes raise no error. If you index places beyond the capacity with `array[i]`, JAX clips the index, and a dropped token receives the result of another one. If stages in the bubble return NaN, their products with 0 are NaN too. Selecting results with `jnp.where` makes the loss finite, but the gradient can still be NaN (lesson 04), so also give stages in the bubble valid inputs. A stage that updates its own state must not do so in the bubble.
+# Other mistakes raise no error.
+#
+# - If you index places beyond the capacity with `array[i]`, JAX clips the index. A dropped token then receives the result of another token.
+# - If a stage in the bubble returns NaN, its product with 0 is also NaN. `jnp.where` makes the loss finite, but the gradient can still be NaN (lesson 04). So also give stages in the bubble valid inputs.
+# - If a stage has a state, the stage must not update it in the bubble.
 #
 # ## Deeper: older code
 #
@@ -826,15 +889,9 @@ print_error(lambda: jax.jit(split).trace(shard(np.ones((96, 2), np.float32))), l
 #
 # | you want | you write |
 # |---|---|
-# | a pipeline | a scan of M + S - 1 iterations, with `jax.lax.ppermute(result, "stage", [(i, i + 1), ...])` at the end of each |
-# | its input | `jnp.where(axis_index == 0, xs[t], arrived)` |
-# | its results | those of the last stage, from iteration S - 1 on, with `psum` of the loss |
+# | a pipeline | a scan of M + S - 1 iterations, each with `jax.lax.ppermute` |
 # | gradients reduced once | `jax.lax.pcast(params, "data", to="varying")` before the loop |
-# | a small bubble, (S - 1) / (M + S - 1) | many more micro-batches than stages, or interleaved stages |
-# | less memory | `jax.checkpoint` around a stage, or a 1F1B schedule |
-# | tokens at their experts | a buffer (experts, capacity, width) and `jax.lax.all_to_all`, twice |
-# | balanced experts | E · Σ f · p of the whole batch in the loss |
-# | no capacity on one device | sort by expert and `jax.lax.ragged_dot` |
-# | a mesh | FSDP first, TP on fast links, PP on slow links, EP for experts; compare bytes and seconds |
+# | a small bubble | many more micro-batches than stages |
+# | tokens at their experts | a buffer (experts, capacity, width) and two `jax.lax.all_to_all` |
 #
 # The JAX documentation has a page on [manual parallelism](https://docs.jax.dev/en/latest/201/shard-map.html). In the first exercise, you distribute layers over stages.

@@ -2,11 +2,11 @@
 # # 21 · Exercises: pipelines and experts
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# The setup requests eight devices. JAX counts its devices only once, so if the setup fails, restart the kernel and run the setup first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise.
+# The setup requests eight devices. JAX determines its devices only once, when it is first used. If the setup fails, restart the kernel and run the setup first. If there are at least eight accelerators, the cells use them. Otherwise they use eight simulated CPU devices.
 #
 # All meshes have Explicit axes. The setup sets no mesh. **Each check enters its own mesh with `jax.set_mesh`**, so your code can use a bare `P` and omit `mesh=`. Call `jax.shard_map` inside your function, because the checks use meshes of several sizes. Types are written as JAX prints them, so `float32[n@stage,d]` is an array of shape (n, d) whose first axis is partitioned along `stage`.
 #
-# The checks count the **elements** that a collective returns on one device, because a compiler may merge several collectives into one operation. In a loop, they count each iteration, if the compiled program states how many there are.
+# The checks count the **elements** that a collective returns on one device, because a compiler may merge several collectives into one operation. For a collective in a loop, they count each iteration if the compiled program states the number of iterations.
 
 # %% setup
 from grader.checks import ask, case, compare, devices, inputs, program, require
@@ -142,7 +142,7 @@ with case("when each stage has one layer"):
     compare(np.asarray(ask(stage_of_layer, 7, 7)).astype(np.int32), np.arange(7, dtype=np.int32), label="the stages")
 
 # %% [markdown] why="pipeline-stage-of-layer"
-# Consecutive layers on one stage mean that each activation is sent once for each boundary between stages. The slowest stage sets the pace of the whole pipeline, so the sizes differ by at most one. **Next:** The last stage of a language model also computes the logits and the loss. How would you distribute the layers then?
+# If the layers of each stage are consecutive, an activation is sent only once for each boundary between stages. All stages wait for the slowest one, so the stages should have equally many layers, or differ by at most one. **Next:** The last stage of a language model also computes the logits and the loss. How would you distribute the layers then?
 
 
 # %% wrong="pipeline-stage-of-layer" because="Rounds the proportional position down, so the larger stages are spread over the pipeline and are not the first."
@@ -203,13 +203,13 @@ def stage_of_layer(layers, stages):
 
 # %% [markdown] task="pipeline-bubble" stars=2 minutes=15 skills="pipeline-stage-of-layer"
 # ## The bubble of unequal stages
-# **Goal.** Compute which fraction of its time a pipeline is idle, if its stages take different times.
+# **Goal.** Compute the bubble of a pipeline whose stages take different times, as a fraction of the time of a step.
 #
-# **Signature.** `bubble(forward, backward, micro_batches)` takes two float32 arrays of shape `(S,)`, the times of one forward and one backward pass of one micro-batch on each of S stages, and a Python int. It returns a float32 scalar, which is the idle time of all stages divided by S times the time of the step.
+# **Signature.** `bubble(forward, backward, micro_batches)` takes two float32 arrays of shape `(S,)` and a Python int. The arrays contain the times of the forward pass and of the backward pass of one micro-batch, for each of S stages. The function returns a float32 scalar: the sum of the idle times of all stages, divided by S times the time of the step.
 #
-# The schedule is that of GPipe. A stage starts the forward pass of a micro-batch as soon as it has finished the previous micro-batch and has received this one from the stage before it. When the last stage has finished all forward passes, the backward passes start in the same manner from the last stage to the first. The step ends when stage 0 has finished the last backward pass. Sending takes no time.
+# The schedule is that of GPipe. A stage starts the forward pass of a micro-batch as soon as it has finished the previous micro-batch and the stage before it has finished this micro-batch. When the last stage has finished all forward passes, the backward passes start. They follow the same rule, from the last stage to the first. The step ends when stage 0 has finished the last backward pass. Sending takes no time.
 #
-# **Example.** For `forward = [1, 1]`, `backward = [2, 2]` and three micro-batches, the forward passes end at 4 and the step ends at 12. Each stage is busy for 9 of these 12, so the result is 0.25.
+# **Example.** For `forward = [1, 1]`, `backward = [2, 2]` and three micro-batches, the forward passes end at 4 and the step ends at 12. Each stage works for 9 of these 12 units of time, so the result is 0.25.
 #
 # **Judged.** The values, to a relative precision of 1e-5. **Not judged.** How you compute them.
 #
@@ -220,12 +220,12 @@ def stage_of_layer(layers, stages):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# The first micro-batch leaves the last stage after the sum of the times. Each later micro-batch follows after the time of the *slowest* stage.
+# The first micro-batch leaves the last stage after the sum of the times of all stages. The time between two later micro-batches is the time of the *slowest* stage.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# The forward passes take `forward.sum() + (M - 1) * forward.max()`. The backward passes take the same with `backward`. All stages together are busy for `M * (forward.sum() + backward.sum())`.
+# The forward passes take `forward.sum() + (M - 1) * forward.max()`. For the backward passes, replace `forward` by `backward`. The working times of all stages add up to `M * (forward.sum() + backward.sum())`.
 #
 # </details>
 
@@ -279,7 +279,7 @@ for forward, backward, count, words in (
         compare(np.float32(got), np.float32(wanted), label="the idle fraction", rtol=1e-5, atol=1e-6)
 
 # %% [markdown] why="pipeline-bubble"
-# If all stages are equal, the result is (S - 1) / (M + S - 1), whatever the times of a forward and a backward pass are. With unequal stages, the idle fraction does not approach 0 as M grows, because all stages wait for the slowest. **Next:** What is the idle fraction for very many micro-batches, as a function of the mean and the maximum of the times?
+# If all stages are equal, the result is (S - 1) / (M + S - 1), independent of the times of a forward and a backward pass. With unequal stages, the idle fraction does not approach 0 as M grows, because all stages wait for the slowest. **Next:** What is the idle fraction for very many micro-batches, as a function of the mean and the maximum of the times?
 
 
 # %% wrong="pipeline-bubble" because="Uses the formula for equal stages, although the slowest stage sets the pace."
@@ -382,13 +382,13 @@ def bubble(forward, backward, micro_batches):
 
 # %% [markdown] task="pipeline-gpipe" stars=3 minutes=35 skills="pipeline-stage-of-layer,shardmap-ring-all-reduce,shardmap-gradient-inside,08_control_flow"
 # ## A pipeline
-# **Goal.** Run micro-batches through a pipeline whose stages are on different devices, so that the result equals that of the stages one after the other. Gradients must communicate no more than necessary.
+# **Goal.** Run micro-batches through a pipeline whose stages are on different devices. The results must equal those of the stages applied one after the other on one device. The backward pass must not communicate more than necessary.
 #
 # **Signature.** `gpipe(stage, params, xs)` runs on a mesh with the axes `stage` (size S) and `data` (size D). `params` is a tree with leaves `float32[S@stage,...]`, one entry for each stage. `xs` is a `float32[M,B@data,d]` with M micro-batches. `stage(p, x)` applies one stage to one micro-batch, where `p` has the leaves of one entry of `params`. The result of a stage has the shape of `x`. The function returns the results of the last stage, a `float32[M,B@data,d]`. Use `jax.shard_map`.
 #
 # **Example.** On a mesh of four by two devices, with `stage = lambda p, x: 2 * x + p["b"]`, `b = [0, 1, 2, 3]` and one micro-batch with x = 1, the stages return 2, 5, 12 and 27.
 #
-# **Judged.** The values and the type, and the gradients with respect to `params` and `xs`. The compiled program contains exactly one permute, which is in a loop of at most M + S - 1 iterations and sends the results of one micro-batch. All other collectives are outside of loops, and return at most M · B / D · d elements on each device. In the program of the gradients, the loops contain no collectives except permutes. **Not judged.** What the stages compute in the bubble, and stages that return NaN for zeros.
+# **Judged.** The values and the type, and the gradients with respect to `params` and `xs`. The compiled program contains exactly one permute. This permute is in a loop of at most M + S - 1 iterations and sends the results of one micro-batch. All other collectives are outside of loops and return at most M · B / D · d elements on each device. In the program of the gradients, the loops contain no collectives except permutes. **Not judged.** What the stages compute in the bubble, and stages that return NaN for zeros.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -397,12 +397,12 @@ def bubble(forward, backward, micro_batches):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Scan over `jnp.arange(M + S - 1)`. The carry is what the device received from the stage before it, stage 0 replaces it by micro-batch t, and `jax.lax.ppermute` sends the result on. On the last stage, the results from iteration S - 1 on are the results of the pipeline. `psum` of these results, with zeros from the other stages, gives equal values on all stages.
+# Scan over `jnp.arange(M + S - 1)`. The carry contains the activations that the device received from the stage before it. Stage 0 uses micro-batch t instead. `jax.lax.ppermute` sends the result to the next stage. The results of the last stage, from iteration S - 1 on, are the results of the pipeline. Replace the results of the other stages by zeros. Then `psum` along `stage` gives all stages the results of the last one.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# The parameters do not vary along `data`, so their gradients would be all-reduced in every iteration. Cast them once, before the loop, with `jax.lax.pcast(leaf[0], "data", to="varying")`. Cast `xs` to varying along `stage`, so that the carry `jnp.zeros_like(xs[0])` has the type of a received value.
+# The parameters do not vary along `data`, so JAX would all-reduce their gradients in every iteration. Cast the parameters once, before the loop, with `jax.lax.pcast(leaf[0], "data", to="varying")`. Cast `xs` to varying along `stage`, so that the carry `jnp.zeros_like(xs[0])` has the type of a received value.
 #
 # </details>
 
@@ -540,7 +540,7 @@ for (stages, copies), words in (((4, 2), "on four by two devices"), ((2, 3), "on
         )
 
 # %% [markdown] why="pipeline-gpipe"
-# The transpose of a permute is a permute in the opposite direction. So `jax.grad` turns the scan into a second pipeline, which runs from the last stage to the first. The parameters stay on their devices, and only activations and their gradients are sent. **Next:** The forward pass stores the residuals of all iterations. Which function of lesson 15 would you apply to `stage`, and what does it cost?
+# The transpose of a permute is a permute in the opposite direction. So `jax.grad` derives a second pipeline from the scan, which runs from the last stage to the first. The parameters stay on their devices, and only activations and their gradients are sent. **Next:** The forward pass stores the residuals of all iterations. Which function of lesson 15 would you apply to `stage`, and what does it cost?
 
 
 # %% equivalent="pipeline-gpipe" because="The stages return finite values, also for zeros, and a product with False is then 0."
@@ -754,9 +754,9 @@ def gpipe(stage, params, xs):
 
 # %% [markdown] task="moe-balance" stars=2 minutes=15 skills="shardmap-psum-matmul,shardmap-batch-norm"
 # ## A loss that balances experts
-# **Goal.** Compute the auxiliary loss that keeps a router from sending most tokens to a few experts, for a batch that is partitioned over devices.
+# **Goal.** Compute an auxiliary loss that encourages a router to use all experts equally. The batch is partitioned over devices.
 #
-# **Signature.** `balance_loss(logits, axis)` is the code of one device. `logits` is a float32 array of shape `(T, E)`, the router's logits for the T tokens of this device, and `axis` is the name of the mesh axis that partitions the tokens. The result is a float32 scalar that is equal on all devices: E · Σₑ fₑ · pₑ. Here fₑ is the fraction of the tokens of **all** devices whose largest logit is that of expert e. pₑ is the mean over the tokens of all devices of the probability of expert e, which is the softmax of the logits.
+# **Signature.** `balance_loss(logits, axis)` is the code of one device. `logits` is a float32 array of shape `(T, E)`, the router's logits for the T tokens of this device, and `axis` is the name of the mesh axis that partitions the tokens. The result is the float32 scalar E · Σₑ fₑ · pₑ, which is equal on all devices. Here fₑ is the fraction of the tokens of **all** devices whose largest logit is that of expert e. pₑ is the mean over the tokens of all devices of the probability of expert e, which is the softmax of the logits.
 #
 # **Example.** Two devices have one token each, and there are two experts. With the logits [0, 20] and [20, 0], each expert receives half of the tokens, and the result is 2 · (½ · ½ + ½ · ½) = 1. If both tokens have the logits [0, 20], the result is 2.
 #
@@ -764,7 +764,7 @@ def gpipe(stage, params, xs):
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# In the example, what is the loss of the tokens of each device alone? Is the mean of these losses the loss of the whole batch?
+# In the example, what is the loss of each device alone? Is the mean of these losses the loss of the whole batch?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
@@ -865,7 +865,7 @@ with jax.set_mesh(mesh):
 compare(got, wanted.astype(np.float32), label="the gradient", rtol=1e-4, atol=1e-6)
 
 # %% [markdown] why="moe-balance"
-# The fractions f are counts, whose derivative is zero. They act as weights, so the gradient decreases the probabilities of the experts that have many tokens. If all experts receive equally many tokens, the loss is 1. **Next:** What is the largest possible loss with E experts, and when does it occur?
+# The fractions f come from counts, whose derivative is zero, so f acts as a weight of p. A step along the negative gradient moves probability away from the experts that have many tokens. If all experts receive equally many tokens, the loss is 1. **Next:** What is the largest possible loss with E experts, and when does it occur?
 
 
 # %% wrong="moe-balance" because="Averages the losses of the devices. The mean of products is not the product of the means."
@@ -976,15 +976,15 @@ def balance_loss(logits, axis):
 
 # %% [markdown] task="moe-dispatch" stars=3 minutes=40 skills="moe-balance,19_shard_map,05_vmap"
 # ## Send tokens to their experts
-# **Goal.** Compute a layer of experts that are stored on different devices. Each device sends its tokens to the devices of their experts and receives the results.
+# **Goal.** Compute a layer whose experts are stored on different devices. Each device dispatches its tokens to the devices of their experts, receives the results and combines them.
 #
 # **Signature.** `moe_dispatch(expert, params, x, logits, capacity)` runs on a mesh with an axis `expert` of N devices. `params` is a tree with leaves `float32[E@expert,...]`, one entry for each of E experts, and E is a multiple of N. `x` is a `float32[T@expert,d]` of tokens, and `logits` a `float32[T@expert,E]`. `expert(p, x)` applies one expert to tokens of shape (n, d) and returns shape (n, d), where `p` has the leaves of one entry of `params`. `capacity` is a Python int.
 #
-# Each token is sent to the expert with its largest logit. Each **device** sends at most `capacity` of its tokens to each expert. If more of its tokens choose an expert, those with the lowest indices are sent, and the others are dropped. The result is a `float32[T@expert,d]`. For a dropped token it is 0. For all others, it is the result of the expert multiplied by the *gate*, which is the probability of the chosen expert (the softmax of the logits).
+# Each token is sent to the expert with its largest logit. Each **device** sends at most `capacity` of its tokens to each expert. If more of its tokens choose an expert, those with the lowest indices are sent, and the others are dropped. The function returns a `float32[T@expert,d]`. The row of a dropped token is 0. The row of every other token is the result of its expert, multiplied by the *gate*. The gate is the probability of the chosen expert, by the softmax of the logits.
 #
-# **Example.** On two devices with two tokens each and `capacity=1`, suppose that both tokens of the first device choose expert 1. Then the second of them is dropped, and its result is 0. The tokens of the second device choose the experts 1 and 0. Both are sent, although expert 1 then receives a token from each device, because the capacity applies to each device and expert.
+# **Example.** On two devices with two tokens each and `capacity=1`, suppose that both tokens of the first device choose expert 1. Then the second of these tokens is dropped, and its result is 0. The tokens of the second device choose the experts 1 and 0, and both are sent. Expert 1 receives one token from each device, because each device has its own places for each expert.
 #
-# **Judged.** The values and the type, and the gradients with respect to `params`, `x` and `logits`. All collectives of the compiled program are two all-to-alls, each over the N devices, and each returns at most E · capacity · d elements on each device. Checks use one and several experts on each device. **Not judged.** Ties between logits, and how you find the position of a token.
+# **Judged.** The values and the type, and the gradients with respect to `params`, `x` and `logits`. The compiled program contains two all-to-alls over the N devices and no other collectives. Each all-to-all returns at most E · capacity · d elements on each device. Checks use one and several experts on each device. **Not judged.** Ties between logits, and how you find the place of a token.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -993,12 +993,12 @@ def balance_loss(logits, axis):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# The position of a token is the cumulative sum of the one-hot choices, minus 1. `.at[choice, position].set(x, mode="drop")` ignores positions beyond the capacity, and `.at[choice, position].get(mode="fill", fill_value=0)` reads zeros there.
+# The column of a token is its place, as in the lesson: the cumulative sum of the one-hot choices at its expert, minus 1. `.at[choice, place].set(x, mode="drop")` ignores places beyond the capacity, and `.at[choice, place].get(mode="fill", fill_value=0)` reads zeros there.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `jax.lax.all_to_all(slots, "expert", split_axis=0, concat_axis=1, tiled=True)` turns (E, capacity, d) into (E / N, N · capacity, d), the tokens of all devices for the experts of this one. After `jax.vmap(expert)`, exchange the two axes to send the results back.
+# `jax.lax.all_to_all(slots, "expert", split_axis=0, concat_axis=1, tiled=True)` changes the shape from (E, capacity, d) to (E / N, N · capacity, d). The result contains the tokens of all devices for the experts of this device. Apply `jax.vmap(expert)`, and exchange the values of `split_axis` and `concat_axis` to send the results back.
 #
 # </details>
 
@@ -1140,7 +1140,7 @@ with jax.set_mesh(mesh):
 compare(got, wanted, label="the gradient", rtol=1e-4, atol=1e-4)
 
 # %% [markdown] why="moe-dispatch"
-# Shapes in a compiled program are static, so each device sends E · capacity rows, of which some are empty. The transpose of an all-to-all is an all-to-all, so the backward pass returns gradients on the same routes. The choice itself has no gradient, and the router learns only through the gate. **Next:** If T tokens were distributed evenly over E experts and N devices, which capacity would suffice? How much of what you send is empty if the capacity is twice as large?
+# Shapes in a compiled program are static, so each device always sends E · capacity rows, even if some of the rows are empty. The transpose of an all-to-all is an all-to-all, so the backward pass sends gradients along the same routes in the opposite direction. The choice of an expert has no gradient, so the router is trained only through the gate. **Next:** If T tokens were distributed evenly over E experts and N devices, which capacity would suffice? How much of what you send is empty if the capacity is twice as large?
 
 
 # %% equivalent="moe-dispatch" because="The array has one column here, and JAX clips the index."
@@ -1391,7 +1391,7 @@ def moe_dispatch(expert, params, x, logits, capacity):
 
 # %% [markdown] task="mesh-plan" stars=2 minutes=25 skills="pipeline-bubble,18_data_parallel,14_profiling"
 # ## Choose a mesh
-# **Goal.** Find the fastest mesh for a model, among those whose arrays fit into the memory of a device.
+# **Goal.** Find the fastest mesh for a model, among the meshes for which the arrays fit into the memory of each device.
 #
 # **Signature.** `plan_mesh(model, machine)` takes two dicts of numbers and returns a dict with the ints `data`, `tensor` and `stage`, and the float `seconds`, or `None` if no mesh fits.
 #
@@ -1405,25 +1405,25 @@ def moe_dispatch(expert, params, x, logits, capacity):
 # **Rules.** Let D, T and S be the sizes of the axes data, tensor and stage. Arrays are sent in bfloat16, with 2 bytes per element.
 #
 # 1. D · T · S = N. S divides L, and T divides `heads`.
-# 2. A device stores 16 P / N bytes for the parameters, gradients and optimizer state, and an activation of 2 · B / D · d bytes for each of its L / S layers. The sum is at most `memory`.
+# 2. A device stores 16 P / N bytes for the parameters, gradients and optimizer state. It also stores an activation of 2 · B / D · d bytes for each of its L / S layers. The sum is at most `memory`.
 # 3. Computing takes 6 P B / (N · flops) seconds, multiplied by (M + S - 1) / M for the bubble.
-# 4. A device sends along `data` 6 · (D - 1) / D · P / (T S) bytes (FSDP gathers the parameters twice and reduce-scatters their gradients).
+# 4. Along `data`, a device sends 6 · (D - 1) / D · P / (T S) bytes (FSDP gathers the parameters twice and reduce-scatters their gradients).
 # 5. Along `tensor`, it sends 16 · (T - 1) / T · B / D · d bytes for each of its L / S layers (four all-reduces).
 # 6. Along `stage`, it sends 4 · B / D · d bytes, if S > 1.
 # 7. Nothing overlaps. `seconds` is the time of rule 3 plus all sent bytes divided by `bandwidth`.
 #
-# **Example.** `model = dict(params=1e9, layers=4, width=1000, heads=2, tokens=1e4, micro_batches=4)` and `machine = dict(devices=2, memory=1e10, flops=1e14, bandwidth=1e10)`. With D = 2, the step takes 0.6 s, with T = 2 it takes 0.332 s, and with S = 2 it takes 0.379 s. In each of the three, the arrays fit. The result is `{"data": 1, "tensor": 2, "stage": 1, "seconds": 0.332}`.
+# **Example.** `model = dict(params=1e9, layers=4, width=1000, heads=2, tokens=1e4, micro_batches=4)` and `machine = dict(devices=2, memory=1e10, flops=1e14, bandwidth=1e10)`. With D = 2, the step takes 0.6 s, with T = 2 it takes 0.332 s, and with S = 2 it takes 0.379 s. All three meshes fit into memory. The result is `{"data": 1, "tensor": 2, "stage": 1, "seconds": 0.332}`.
 #
 # **Judged.** The mesh, and the seconds to a relative precision of 1e-6. **Not judged.** Ties, and how you search.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# How many candidates are there for eight devices? Is it necessary to be clever?
+# How many candidates are there for eight devices? Is it fast enough to try all of them?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Loop over T and S from 1 to N, skip those that break rule 1, and compute D. Skip a mesh that does not fit before you compare its time.
+# Loop over T and S from 1 to N, skip the pairs that violate rule 1, and compute D. Skip a mesh that does not fit into memory before you compare its time.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -1554,7 +1554,7 @@ with case("for an odd number of tokens"):
     judge(few, {**machine, "devices": 4, "bandwidth": 1e6})
 
 # %% [markdown] why="mesh-plan"
-# Each axis has its own price. Along `data`, a device sends parameters, independent of the batch, and along `tensor` and `stage`, it sends activations, whose number grows with the batch. So large batches favour `data`, and small ones favour `tensor` and `stage`. **Next:** In real machines, links inside a server are faster than links between servers. Which rule would you change, and which axis would you put on the fast links?
+# Along `data`, a device sends parameters and gradients, whose number does not depend on the batch. Along `tensor` and `stage`, it sends activations, whose number grows with the batch. So large batches favour `data`, and small ones favour `tensor` and `stage`. **Next:** In real machines, links inside a server are faster than links between servers. Which rule would you change, and which axis would you put on the fast links?
 
 
 # %% equivalent="mesh-plan" because="Sizes above N do not divide N."
@@ -1854,22 +1854,22 @@ def plan_mesh(model, machine):
 
 # %% [markdown] task="pipeline-recurrent" stars=3 minutes=30 skills="pipeline-gpipe"
 # ## A recurrent network as a pipeline
-# **Goal.** Apply what you know about pipelines to a recurrent network with many layers. Each device has one layer, and the time steps of the sequence take the place of micro-batches. Unlike the stages of a pipeline, a layer has a state, which it must not change before its first time step or after its last.
+# **Goal.** Run a recurrent network with many layers as a pipeline. Each device has one layer, and the time steps of the sequence take the place of the micro-batches. Unlike the stages in the lesson, a layer has a state. The state must not change before the first time step of the layer or after its last one.
 #
 # **Signature.** `deep_rnn(params, h0, xs)` runs on a mesh with an axis `layer` of N devices. `params` is a dict of `"a"` and `"b"`, both `float32[N@layer,d,d]`, and `"c"`, a `float32[N@layer,d]`. `h0` is a `float32[N@layer,B,d]`, the initial state of each layer, and `xs` is a `float32[T,B,d]`, which is replicated. In time step t, layer l computes `h = tanh(x @ a + h @ b + c)`, where `a`, `b` and `c` are its parameters and `h` is its state. `x` is `xs[t]` for layer 0, and the new state of layer l - 1 for the others. The function returns the states of the last layer in all time steps, a `float32[T,B,d]`, and the final states of all layers, a `float32[N@layer,B,d]`.
 #
 # **Example.** On two devices, with `a` = 1, `b` = 0, `c` = 0, d = 1 and one time step with x = 0.5, the states are tanh(0.5) = 0.4621 and tanh(0.4621) = 0.4318.
 #
-# **Judged.** The values and the types. The compiled program contains exactly one permute, in a loop of at most T + N - 1 iterations, and the permute returns B · d elements. All other collectives are outside of loops, and return at most T · B · d elements. The mesh may have another axis, along which everything is replicated. **Not judged.** Gradients, and the speed.
+# **Judged.** The values and the types. The compiled program contains exactly one permute, which returns B · d elements, in a loop of at most T + N - 1 iterations. All other collectives are outside of loops and return at most T · B · d elements. The mesh may have another axis, along which everything is replicated. **Not judged.** Gradients, and the speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# In which iteration does layer l work on time step 0? In which on time step T - 1? What happens to its state in all other iterations?
+# In which iteration does layer l work on time step 0, and in which iteration on time step T - 1? What happens to its state in all other iterations?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# The carry has two parts, what has arrived from the layer before and the state. Layer l works on time step t - l in iteration t. Keep the old state with `jnp.where` if t - l is negative or at least T.
+# The carry has two parts, the values that were received from the layer before and the state. Layer l works on time step t - l in iteration t. Keep the old state with `jnp.where` if t - l is negative or at least T.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
