@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 20 · Tensor parallelism
 #
-# *The core takes about 35 minutes. Five "Deeper" sections can be skipped. Then do [the exercises](../exercises/20_tensor_parallel/20_tensor_parallel.ipynb).* After the core, you can partition the layers of a transformer so that two products need one all-reduce, read this from the compiled program in three modes, and estimate when it pays off.
+# *The core takes about 35 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/20_tensor_parallel/20_tensor_parallel.ipynb).* After the core, you can partition the layers of a transformer so that two products need only one all-reduce. You can find this all-reduce in a compiled program, and estimate how many devices tensor parallelism can use.
 #
 # **Prerequisites.** Shardings and collectives (lesson 16), Explicit axes (17), data parallelism and FSDP (18), `shard_map` (19). Try to answer these questions from memory.
 #
@@ -9,21 +9,21 @@
 #
 # <details><summary>Answer</summary>
 #
-# An [all-reduce](../docs/glossary.md#all-reduce). Each device has a part of every sum.
+# An [all-reduce](../docs/glossary.md#all-reduce). Each device has a partial sum of every element.
 # </details>
 #
 # 2. From 18: What does each device store with FSDP, and what does it need during a step?
 #
 # <details><summary>Answer</summary>
 #
-# It stores a shard of every weight. During a step, it gathers whole weights, one layer after the other.
+# It stores a shard of every weight. During a step, it gathers the weights of one layer after the other.
 # </details>
 #
-# 3. From 19: How many elements does one of n devices send in an all-reduce of S elements, and how many in a reduce-scatter?
+# 3. From 19: How many elements does each of n devices on a ring send in an all-reduce of S elements, and how many in a reduce-scatter?
 #
 # <details><summary>Answer</summary>
 #
-# 2 (n - 1) / n · S and (n - 1) / n · S, on a ring.
+# 2 (n - 1) / n · S and (n - 1) / n · S.
 # </details>
 
 # %%
@@ -48,9 +48,9 @@ rng = np.random.default_rng(20)
 
 # %% [markdown]
 # ## Partition the layers
-# With FSDP, every device gathers every weight before it uses it. **What if each device keeps its part of a weight and computes with that part only?** This is *[tensor parallelism](../docs/glossary.md#tensor-parallelism)*.
+# With FSDP, every device gathers a weight before it computes with it. **What if each device computes with only the part of the weight that it stores?** This is *[tensor parallelism](../docs/glossary.md#tensor-parallelism)*.
 #
-# The example is a network of four layers on a mesh of four by two devices. The batch is partitioned along `batch`, and the two middle layers along `model`. The other layers are replicated.
+# The example is a network of four layers on a mesh of four by two devices. The batch is partitioned along the mesh axis `batch`. The two largest weights, `W2` and `W3`, are partitioned along `model`. The other weights are replicated. In the figure, compare `W2` and `W3`.
 
 # %%
 auto = jax.make_mesh((4, 2), ("batch", "model"), axis_types=(AxisType.Auto,) * 2, devices=eight)
@@ -67,7 +67,7 @@ shown = {"x": x, "W1": params["W1"], "W2": params["W2"], "W3": params["W3"]}
 plots.show_shardings(shown, "A batch and three weights on a mesh of four by two devices.")
 
 # %% [markdown]
-# Two devices along `model` have the same examples. Each has half of the columns of `W2` and half of the rows of `W3`. The network and its training step contain nothing about shardings.
+# Two devices along `model` have the same examples. Each has half of the columns of `W2` and half of the rows of `W3`. We train this network on one device and on eight. The code contains nothing about shardings. Compare the losses, the layouts and the memory.
 
 
 # %%
@@ -106,22 +106,27 @@ one, several = time_ms(lambda: gradient(*alone), lambda: gradient(params, x, y))
 print(f"gradient: {one:.1f} ms on one device, {several:.1f} ms on eight simulated devices, which share one CPU")
 
 # %% [markdown]
-# The layouts persist, because new parameters are computed from partitioned parameters and gradients.
+# The losses agree up to rounding, and each of the eight devices stores a third less. The layouts persist, because new parameters are computed from partitioned parameters and gradients.
 #
 # ## Two ways to partition a product
-# There are two ways to partition the weight of a layer.
+# A weight of shape (inputs, outputs) can be partitioned along each of its axes.
 #
-# - **By columns.** Each device computes some columns of the result, from all columns of the input. No communication is needed.
-# - **By rows.** Each device uses some columns of the input. The results are partial sums, and an all-reduce adds them.
+# - **By columns.** Each device computes some columns of the result. It needs all columns of the input. Nothing is communicated.
+# - **By rows.** Each device multiplies some columns of the input by the rows of the weight that belong to them. The results are partial sums, which an all-reduce adds.
+#
+# The upper half of the figure combines both.
 #
 # ![Above, an MLP with tensor parallelism on two devices. All devices have the input. The first weight is partitioned by columns, so each device has half of the hidden units. The second weight is partitioned by rows, so each device has partial sums, and an all-reduce adds them. Below, the same MLP with sequence parallelism. Each device has half of the tokens before and after. An all-gather precedes the first product, and a reduce-scatter follows the second.](../images/tensor_parallel_layouts.svg)
 
 # %% [markdown] predict="tp-columns-columns"
-# Suppose you partition both `W2` and `W3` by columns. Each device then stores as much as before. What is communicated in the forward pass?
+# Suppose you partition both `W2` and `W3` by columns. Each device then stores as much of the weights as before. What is communicated in the forward pass?
 #
 # - [ ] nothing, because products by columns need no communication | This holds only if each device has all columns of the input.
 # - [ ] one all-reduce | There are no partial sums, because the summed axes are not partitioned on both sides.
-# - [x] two all-gathers | Right. The hidden units are gathered before the third product, and its result is gathered before the fourth.
+# - [x] two all-gathers | Right. The hidden units are gathered before the product with `W3`, and its result before the product with `W4`.
+
+# %% [markdown]
+# We compile nine layouts. *Whole* means replicated.
 
 # %%
 WAYS = {"whole": P(), "columns": P(None, "model"), "rows": P("model", None)}
@@ -160,10 +165,10 @@ plots.show(
 )
 
 # %% [markdown]
-# Four of these layouts partition both weights. Among them, *columns, rows* has the fewest collectives and sends least. The activation function between the products changes nothing, because it treats each hidden unit alone.
+# With *whole, whole*, nothing is sent, but both devices along `model` store both weights and compute the same. Four layouts partition both weights. Among these four, *columns, rows* sends least. After the first product, each device has some of the hidden units. Its rows of `W3` belong to exactly these units, so nothing is communicated between the products. The activation function treats each unit alone. Only the partial sums of the second product need an all-reduce.
 #
 # ## The Megatron MLP in three modes
-# *Columns, then rows* is known from Megatron-LM ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053)). We write it in the three modes of lesson 17. On Explicit axes, the second product is ambiguous, so you state the sharding of its result.
+# *Columns, then rows* is the layout of Megatron-LM ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053)). We write it in the three modes of lesson 17. In Explicit mode, the sharding of the second product is ambiguous, so you state it. In Manual mode, you write the `psum`.
 
 # %%
 mesh = jax.make_mesh((4, 2), ("data", "model"), devices=eight)
@@ -186,11 +191,11 @@ explicit_mlp = functools.partial(whole_mlp, out_sharding=P("data"))
 MLPS = {"auto": (auto, whole_mlp), "explicit": (mesh, explicit_mlp), "manual": (mesh, manual_mlp)}
 
 # %% [markdown] predict="tp-backward"
-# The forward pass has one all-reduce along `model`. What does the gradient with respect to the weights **and the input** add?
+# The forward pass has one all-reduce along `model`. Which collectives does the gradient with respect to the weights **and the input** add?
 #
-# - [ ] nothing along `model`, only the all-reduce of the weights' gradients along `data` | This holds if you do not need the gradient of the input. A layer below needs it.
-# - [x] one more all-reduce along `model`, and one along `data` | Right. Each device has partial sums of the gradient of the input, from its own hidden units.
-# - [ ] an all-gather of the weights | Each device computes the gradient of its own part.
+# - [ ] nothing along `model`, only the all-reduce of the weights' gradients along `data` | This holds only without the gradient of the input, which the layer before it needs.
+# - [x] one more all-reduce along `model`, and one along `data` | Right. Each device computes a partial sum of the gradient of the input, from its own hidden units.
+# - [ ] an all-gather of the weights | Each device computes with its own part of the weights, in the backward pass too.
 
 
 # %%
@@ -210,17 +215,11 @@ tokens = draw(*TOKENS, D)
 report(MLPS, *mlp, tokens)
 
 # %% [markdown]
-# All three programs communicate the same. The first all-reduce returns the shard of the result, 2 · 16 · 32 elements. That of the gradient of the input is as large. Along `data`, the devices add the gradients of their halves of the weights.
-#
-# | | forward pass | backward pass |
-# |---|---|---|
-# | before the first product (Megatron's *f*) | nothing | all-reduce of the gradient of the input |
-# | after the second product (Megatron's *g*) | all-reduce of the result | nothing |
-#
-# In Manual mode, *f* is the cast of `x` to a varying value, whose transpose is a `psum` (lesson 19).
+# All three programs have the same collectives. The all-reduce of the forward pass returns a shard of the result, with 2 · 16 · 32 = 1,024 elements. The all-reduce of the gradient of the input has the same size. Along `data`, the devices add the gradients of their halves of the weights.
+# In Manual mode, the all-reduce for the input is the transpose of the cast of `x` to a varying value (lesson 19).
 #
 # ## Attention heads
-# Heads are independent until the output product adds them. So the weights of queries, keys and values are partitioned by heads (columns), and that of the output by rows.
+# Heads are independent until the output product adds them, so they correspond to hidden units. The weights of queries, keys and values are partitioned by heads, which are columns. In the weight of the output, the heads are rows. Compare the sizes of the all-reduces along `model`.
 
 # %%
 HEADS, K = 4, 8
@@ -249,7 +248,7 @@ ATTENTIONS = {
 report(ATTENTIONS, *heads, tokens)
 
 # %% [markdown]
-# Again, there is one all-reduce in the forward pass. So a transformer block has two. But in the backward pass, 3,072 elements are all-reduced along `model` in this program, three times the size of the shard of the input. Queries, keys and values each contribute to the gradient of `x`, and each contribution is all-reduced. If you cast `x` once, or compute all three with one product, the contributions are added first.
+# Again, the forward pass has one all-reduce, so a transformer block has two. But the backward pass all-reduces 3,072 elements along `model`, three times the shard of the input. Queries, keys and values each contribute to the gradient of `x`, and these programs all-reduce each contribution. If you cast `x` once, each device adds its contributions first.
 
 
 # %%
@@ -264,10 +263,10 @@ def cast_once(params, x):
 report({"manual, cast once": (mesh, cast_once)}, *heads, tokens)
 
 # %% [markdown]
-# The number of heads must be divisible by M, the number of devices along `model`. A typical mistake is to partition the axis of size K instead. The scores are then partial sums, and have to be all-reduced.
+# Now only 1,024 elements are all-reduced. The number of heads must be divisible by M, the number of devices along `model`. If you partition the axis of size K instead, the attention scores are partial sums and need another all-reduce.
 #
 # ## Sequence parallelism
-# Between two such layers, all devices along `model` have the same tokens. They store equal copies, and compute the same norms. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions the tokens between the layers by their position in the sequence. The lower half of the figure shows it.
+# Between two such layers, all devices along `model` have the same tokens. They store equal copies and compute the same norms. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by their position in the sequence. In the lower half of the figure, an all-gather precedes the first product, and a reduce-scatter replaces the all-reduce. Compare what both programs send.
 
 
 # %%
@@ -285,7 +284,10 @@ def sequence_block(params, x):
 
 
 # %%
-BLOCKS = {"tensor parallel": (tensor_block, P("data")), "and sequence parallel": (sequence_block, P("data", "model"))}
+BLOCKS = {
+    "tensor parallelism": (tensor_block, P("data")),
+    "with sequence parallelism": (sequence_block, P("data", "model")),
+}
 
 
 def layers(block, spec, params, x, depth=4):
@@ -301,7 +303,7 @@ for name, (block, spec) in BLOCKS.items():
     print_collectives(one_layer.lower(*arguments).compile(), mesh)
 
 # %% [markdown]
-# An all-gather and a reduce-scatter send exactly as much as an all-reduce. What is gained is memory. The next cell computes what a device stores for the backward pass of four blocks, with one to eight devices along `model`. `jax.vjp` returns a pytree whose leaves are these *residuals*, and their types contain their shardings.
+# An all-gather and a reduce-scatter together send as much as an all-reduce. The advantage is memory. The next cell computes how many bytes each device stores for the backward pass of four blocks. `jax.vjp` returns a pytree of these *residuals*, whose types contain their shardings.
 
 # %%
 along_model, stored = (1, 2, 4, 8), {name: [] for name in BLOCKS}
@@ -319,20 +321,20 @@ for m in along_model:
 _, axes = plots.subplots(height=2.6)
 for name, marker in zip(stored, "os", strict=True):
     axes.plot(along_model, stored[name], marker=marker, label=name)
-axes.plot(along_model, [stored["tensor parallel"][0] / m for m in along_model], color=plots.QUIET, label="1 / M")
+axes.plot(along_model, [stored["tensor parallelism"][0] / m for m in along_model], color=plots.QUIET, label="1 / M")
 axes.set(xlabel="devices along model, M", ylabel="kB of residuals on a device", xticks=along_model, ylim=(0, None))
 axes.legend()
 told = "; ".join(f"{name}: {', '.join(f'{kb:.0f}' for kb in values)}" for name, values in stored.items())
 plots.show(f"Residuals of four blocks on each device, in kB, for 1, 2, 4 and 8 devices along model. {told}.")
 
 # %% [markdown]
-# With tensor parallelism alone, the tokens between the products are replicated, so their memory does not shrink. With sequence parallelism, almost everything shrinks. (The gathered tokens are stored too. With `jax.checkpoint`, lesson 15, you can gather them again instead.)
+# With tensor parallelism alone, the tokens between the layers are replicated, so their memory does not shrink. With sequence parallelism, the memory stays close to 1 / M. Only the gathered tokens are still replicated. With `jax.checkpoint` (lesson 15), you can gather them again instead of storing them.
 #
 # ## When does tensor parallelism pay off?
-# Compare the time to compute with the time to communicate. For an MLP with t tokens, width d and f hidden units on M devices, in bfloat16 (2 bytes), each device needs
+# With more devices, each device computes less, but it does not send less. **How many devices are useful?** Consider the forward pass of an MLP with t tokens, width d and f hidden units on M devices, in bfloat16 (2 bytes). Each device
 #
-# - 4 t d f / M floating-point operations for both products, and
-# - 2 (M - 1) / M · t d · 2 bytes for the all-reduce of the result.
+# - computes 4 t d f / M floating-point operations for both products, and
+# - sends 2 (M - 1) / M · t d · 2 bytes in the all-reduce.
 #
 # The next cell compares these formulas with a compiled program, whose elements have 4 bytes.
 
@@ -344,19 +346,12 @@ print(f"bytes sent: {2 * (m - 1) / m * t * D * 4:,.0f} by the formula, ", end=""
 print(f"{4 * sum(map(sent, list_collectives(manual_mlp, weights, x))):,.0f} in the program")
 
 # %% [markdown]
-# XLA also counts the activation function. These are figures of accelerators.
-#
-# | | peak in bfloat16 | one device sends | source |
-# |---|---|---|---|
-# | H100 SXM, in a node | 989 TFLOP/s | 450 GB/s | [NVIDIA](https://www.nvidia.com/en-us/data-center/h100/): 1,979 TFLOP/s with sparsity, NVLink 900 GB/s in both directions together |
-# | H100, between nodes | 989 TFLOP/s | 50 GB/s | [DGX H100](https://www.nvidia.com/en-us/data-center/dgx-h100/): a network card with 400 Gbit/s for each GPU |
-# | TPU v5e, along one axis | 197 TFLOP/s | 100 GB/s | [Google Cloud](https://cloud.google.com/tpu/docs/v5e): 400 GB/s in both directions, on four links in two axes |
-# | TPU v5p, along one axis | 459 TFLOP/s | 200 GB/s | [Google Cloud](https://cloud.google.com/tpu/docs/v5p): 1,200 GB/s in both directions, on six links in three axes |
+# XLA also counts the activation function. We estimate both times by dividing by the peak rate and by the bandwidth of an accelerator. The last Deeper section lists the sources of these rates.
 
 # %% [markdown] predict="tp-batch"
-# The communication takes half as long as the computation. You double the number of tokens. What happens to this ratio?
+# Communication takes half as long as computation. You double the number of tokens. What happens to this ratio?
 #
-# - [ ] it falls, because only the computation grows | This holds for FSDP, which communicates weights. Tensor parallelism communicates tokens.
+# - [ ] it falls, because only the computation grows | This holds for FSDP, which communicates weights. Tensor parallelism communicates activations, one vector for each token.
 # - [ ] it grows, because more is sent | More is computed too.
 # - [x] it stays the same | Right. Both times are proportional to t, and also to d. The ratio depends on M, f, and the accelerator only.
 
@@ -376,6 +371,10 @@ def seconds(chip, m, t=8192, d=8192):
     return 4 * t * d * f / m / peak, 2 * (m - 1) / m * t * d * 2 / bandwidth
 
 
+limits = {chip: 1 + f * bandwidth / peak for chip, (peak, bandwidth) in CHIPS.items()}
+told = ", ".join(f"{chip} {limit:.1f}" for chip, limit in limits.items())
+
+
 # %%
 _, (left, right) = plots.subplots(1, 2, height=3.0)
 m = np.arange(2, LARGEST + 1)  # one device sends nothing, and a logarithmic axis has no zero
@@ -387,11 +386,11 @@ right.plot(m, 1e3 * compute, label="compute")
 right.plot(m, 1e3 * communicate, label="communicate")
 left.axhline(1, color=plots.QUIET, linewidth=0.8)
 for axes, label in ((left, "communication / computation"), (right, "ms, H100 in a node")):
-    axes.set_xscale("log", base=2)
-    axes.set(yscale="log", xlabel="devices along model, M", ylabel=label)
+    axes.loglog(base=2)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+    axes.set(xlabel="devices along model, M", ylabel=label)
     axes.legend(fontsize=7.5)
-limits = {chip: 1 + f * bandwidth / peak for chip, (peak, bandwidth) in CHIPS.items()}
-told = ", ".join(f"{chip} {limit:.1f}" for chip, limit in limits.items())
 words = (
     f"Left, the time to communicate divided by the time to compute, for {f:,} hidden units. It reaches 1 at M = {told}."
 )
@@ -399,15 +398,13 @@ plots.show(f"{words} Right, both times in milliseconds for an H100.")
 print("both take equally long at M =", told)
 
 # %% [markdown]
-# Both times are equal at M = 1 + f · bandwidth / peak. The chips have similar limits inside a node or along one axis. If each H100 along `model` is in a different node, the limit is two devices. So on H100s, tensor parallelism usually stays inside a node of eight, and other mesh axes use data parallelism, FSDP or a pipeline (lesson 21).
-#
-# This model assumes peak rates. If computation and communication overlap, the longer time counts. The scaling book [derives such limits](https://jax-ml.github.io/scaling-book/training/). An all-reduce that adds inside each node first lets tensor parallelism [span two nodes](https://jax-ml.github.io/scaling-book/gpus/).
+# Both times are equal at M = 1 + f · bandwidth / peak. Inside a node of H100s or along one axis of TPUs, this limit is about 14 to 16 devices. If each H100 along `model` is in a different node, the limit is two devices. So on H100s, tensor parallelism usually stays inside a node of eight. Other mesh axes use data parallelism, FSDP or a pipeline (lesson 21). The scaling book [derives such limits](https://jax-ml.github.io/scaling-book/training/).
 #
 # The core ends here.
 
 # %% [markdown]
 # ## Deeper: communicate while you multiply
-# *The exercise "A product whose sums are passed on" needs this section.* With sequence parallelism, the first product waits for the all-gather. Lesson 19 showed the alternative. If the blocks of tokens are passed around, each device multiplies the block that it has while the next one arrives. Here, each block gives some **rows** of the result.
+# *The exercise "A product whose sums are passed on" needs this section.* With sequence parallelism, the first product waits for the all-gather. Lesson 19 showed an alternative, the collective matmul. The blocks of tokens are passed around a ring. Each device multiplies the block that it has while the next block arrives. In lesson 19, each product was an addend of the result. Here, each product gives some **rows** of the result. Compare the collectives of both programs.
 
 
 # %%
@@ -440,10 +437,10 @@ with jax.set_mesh(row):
     print("largest difference:", jnp.abs(products[0](block, columns) - products[1](block, columns)).max())
 
 # %% [markdown]
-# The last permute of this loop is not needed. It keeps the code short. The second product of the MLP ends with a reduce-scatter, and there the *sums* can be passed on. This is the exercise.
+# One all-gather is replaced by eight permutes, and both programs compute the same result. The permute of the last iteration is not needed, but it keeps the code short. The second product of the MLP ends with a reduce-scatter. There, the partial *sums* can be passed from device to device. You write this in the exercise.
 #
 # ## Deeper: the embedding and the loss over a partitioned vocabulary
-# The table of an embedding has one row for each word. With 128,000 words and a width of 8,192, it has 2 GB in bfloat16. If its rows are partitioned along `model`, each device looks up the words that it has, and an all-reduce adds the results, of which all but one are zero.
+# The table of an embedding has one row for each word of the vocabulary. With 128,000 words and a width of 8,192, it takes 2 GB in bfloat16. If its rows are partitioned along `model`, each device looks up the words whose rows it stores. It uses zeros for all other words. An all-reduce adds these results, so each word gets its row. The next cell writes this lookup in Manual mode and in Explicit mode.
 
 # %%
 VOCABULARY = 40
@@ -465,7 +462,7 @@ for lookup in (manual_lookup, explicit_lookup):
     print_collectives(lookup.lower(table, words).compile(), mesh)
 
 # %% [markdown]
-# At the end of a model, the scores of all words are computed with a matrix of the same shape. For 4,096 tokens, 128,000 scores in float32 take 2 GB, so they should stay partitioned. The loss needs three numbers for each token. These are the largest score, the sum of the exponentials, and the score of the right word. In Explicit mode, the reductions over the partitioned axis become small all-reduces.
+# Both programs have the same all-reduce. At the end of a model, a matrix of the same shape computes a score (logit) for each word. For 4,096 tokens, these scores take 2 GB in float32, so they should stay partitioned. The loss needs only three numbers for each token. These are the largest score, the sum of the exponentials, and the score of the right word. In Explicit mode, each reduction over the partitioned axis becomes a small all-reduce. Compare the sizes of these all-reduces with the 40 scores of each token.
 
 
 # %%
@@ -481,10 +478,10 @@ print("gradient:")
 print_collectives(jax.jit(jax.grad(word_loss, argnums=(0, 1))).lower(table, hidden, words).compile(), mesh)
 
 # %% [markdown]
-# Each device has two tokens, so the collectives along `model` return two numbers for each reduction, and no device gathers 40 scores. A lookup of the right score with `scores[i, words[i]]` would index a partitioned axis. The comparison with `jnp.arange` treats each score alone.
+# Each device has two tokens, so an all-reduce along `model` returns two elements for each reduction. The compiler merged two reductions into the all-reduce of four elements. No device gathers 40 scores. The two larger all-reduces of the gradient return shards of the gradients of `hidden` and of the table. The loss does not look up the score of the right word with `scores[i, words[i]]`, because this would index a partitioned axis. The comparison with `jnp.arange` treats each score alone.
 #
 # ## Deeper: meshes with three axes
-# Large models combine several kinds of parallelism. On the mesh of this section, the batch is partitioned along `data` and `fsdp`. The weights are partitioned along `fsdp` and `model`, gathered along `fsdp` only, and used in parts along `model`.
+# Large models combine several kinds of parallelism. This example combines data parallelism, FSDP and tensor parallelism on a mesh with three axes. The batch is partitioned along `data` and `fsdp`. The weights are partitioned along `fsdp` and `model`. They are gathered along `fsdp` only, so each device computes with its part along `model`. In the program, look for the axis of each collective.
 
 # %%
 cube = jax.make_mesh((2, 2, 2), ("data", "fsdp", "model"), devices=eight)
@@ -507,22 +504,68 @@ with jax.set_mesh(cube):
 plots.show_shardings({"w1": params["w1"], "w2": params["w2"]}, "Two weights on a mesh of two by two by two devices.")
 
 # %% [markdown]
-# Each axis has its own collectives. The gathered weights and the reduce-scatters belong to FSDP, the all-reduce along `model` to tensor parallelism, and that along `data` adds the gradients of the replicas. The last axis of the mesh varies fastest in the order of the devices. So devices along `model`, which communicate most often, have consecutive numbers. `jax.make_mesh` takes the topology of TPUs into account.
+# Each kind of parallelism has its own collectives.
 #
-# The next figure shows a training step of a whole transformer block, read from its program in the same way. [Its script](../images/src/parallel_step_3d.py) contains the step.
+# - FSDP gathers the weights along `fsdp` and reduce-scatters their gradients.
+# - Tensor parallelism all-reduces the result along `model`.
+# - Data parallelism all-reduces the gradients along `data`. A small all-reduce along `data` and `fsdp` averages the loss.
+#
+# This program all-reduces 4,096 elements along `data` **before** it reduce-scatters them along `fsdp`. The reason is where JAX casts the weights to values that vary along `data`. It does so after the all-gather, and the backward pass runs in the reverse order. If you cast the weights before the all-gather, the reduce-scatter comes first.
+
+
+# %%
+def cast_before_gather(params, x):
+    return local_loss(jax.lax.pcast(params, "data", to="varying"), x)
+
+
+with jax.set_mesh(cube):
+    early = jax.jit(jax.value_and_grad(jax.shard_map(cast_before_gather, out_specs=P())))
+    print_collectives(early.lower(params, batch).compile(), cube)
+    pairs = zip(*(jax.tree.leaves(function(params, batch)[1]) for function in (three, early)), strict=True)
+    print("largest difference of the gradients:", max(jnp.abs(one - other).max() for one, other in pairs))
+
+# %% [markdown]
+# Now only 2,048 elements are all-reduced along `data`, half as many. The gradients agree up to rounding.
+#
+# The last axis of a mesh varies fastest in the order of the devices. So in this mesh, devices along `model`, which communicate most often, have consecutive numbers. `jax.make_mesh` also takes the topology of TPUs into account.
+#
+# The next figure shows the collectives of a training step of a whole transformer block, also read from its compiled program. It calls the axis of tensor parallelism `tensor`. [The script of the figure](../images/src/parallel_step_3d.py) contains the step.
 #
 # ![Thirteen collectives of one training step of a transformer block on two by two by two devices, in the order of execution. Four all-gathers along fsdp gather the weights. Two all-reduces along tensor add heads and hidden units, and a small one along data and fsdp averages the loss. In the backward pass, an all-reduce along tensor, one along data for all gradients, and four reduce-scatters along fsdp follow.](../images/parallel_step_3d.svg)
 #
-# | kind of parallelism | communicates | how often | its axis should be |
+# | kind of parallelism | communicates | how often | its axis should use |
 # |---|---|---|---|
 # | data | gradients | once in a step | the slowest network |
-# | FSDP | weights and gradients | for each layer | in between |
-# | tensor | tokens | several times for each layer | the fastest links |
+# | FSDP | weights and gradients | for each layer | links of medium speed |
+# | tensor | activations | several times for each layer | the fastest links |
 #
-# You can also partition one weight along two axes without gathering it, `P("x", "y")`, and the tokens along both. Each product then needs smaller collectives along both axes. [Pope et al. 2022](https://arxiv.org/abs/2211.05102) use such layouts for inference with few tokens, where gathered weights would be much larger than the tokens.
+# You can also partition one weight along two mesh axes, `P("x", "y")`, without gathering it. The activations are then partitioned along both axes too, and each product needs smaller collectives along both. [Pope et al. 2022](https://arxiv.org/abs/2211.05102) use such layouts for inference with few tokens, where gathered weights would be much larger than the activations.
 #
 # ## Deeper: what compilers for accelerators do
-# The programs of this notebook were compiled for simulated CPUs. We also compiled three programs for accelerators, from a description of the devices, with JAX 0.10.2. They use bfloat16, 8 examples of 256 tokens, a width of 1,024, 4,096 hidden units, and a mesh of four by two devices. The table shows the collectives along `model`.
+# The programs of this notebook were compiled for simulated CPUs. Which collectives do other compilers choose? First, we write sequence parallelism in Auto and in Explicit mode. Both functions state that the result is partitioned by tokens, so a reduce-scatter would suffice.
+
+
+# %%
+def auto_block(params, x):
+    state = jax.lax.with_sharding_constraint
+    return x + state(whole_mlp(params, state(norm(x), P("data"))), P("data", "model"))
+
+
+def explicit_block(params, x):
+    return x + whole_mlp(params, jax.reshard(norm(x), P("data")), out_sharding=P("data", "model"))
+
+
+for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, explicit_block)):
+    with jax.set_mesh(own_mesh):
+        weights = {n: jax.device_put(mlp[0][n], NamedSharding(own_mesh, mlp[1][n])) for n in mlp[0]}
+        x = jax.device_put(tokens, NamedSharding(own_mesh, P("data", "model")))
+        print(f"-- {name}")
+        print_collectives(jax.jit(block).lower(weights, x).compile(), own_mesh)
+
+# %% [markdown]
+# In both modes, the compiler for CPUs uses an all-reduce, which sends twice as much as a reduce-scatter. Only the program with `shard_map` contains the reduce-scatter.
+#
+# We also compiled three programs for accelerators, from a description of the devices, with JAX 0.10.2. They use bfloat16, 8 examples of 256 tokens, a width of 1,024, 4,096 hidden units, and a mesh of four by two devices. The table shows the collectives along `model`. The first program has two products with the same input, like a gated MLP.
 #
 # | program | simulated CPUs | eight TPU v5e | eight H100 |
 # |---|---|---|---|
@@ -530,7 +573,7 @@ plots.show_shardings({"w1": params["w1"], "w2": params["w2"]}, "Two weights on a
 # | sequence parallelism, Explicit | all-gather of 524,288, all-reduce of 524,288 | all-gather of 524,288, reduce-scatter of 262,144 | as on TPUs |
 # | sequence parallelism, `shard_map` | all-gather of 524,288, reduce-scatter of 262,144 | the same | the same |
 #
-# The compilers for accelerators add both contributions to the gradient of the input before they communicate, and use a reduce-scatter where the result is partitioned. So Explicit code that looks wasteful on CPUs can be as good as Manual code. With very small arrays, the compiler for TPUs replaced a reduce-scatter by an all-reduce, even in Manual mode. Read the program of your accelerator, at your sizes.
+# In these programs, the compilers for accelerators add both contributions to the gradient of the input before they communicate. They also use a reduce-scatter where the result is partitioned. So Explicit code that sends more than necessary on CPUs can have the same collectives as Manual code on accelerators. With very small arrays, the compiler for TPUs replaced a reduce-scatter by an all-reduce, even in Manual mode. Inspect the program of your accelerator at your sizes.
 #
 # ## Deeper: older code
 #
@@ -541,6 +584,20 @@ plots.show_shardings({"w1": params["w1"], "w2": params["w2"]}, "Two weights on a
 # | `PositionalSharding(devices).reshape(4, 2)` | `jax.make_mesh((4, 2), ("data", "model"))` and `P` |
 # | `xmap` with named axes for model parallelism | `jax.shard_map` |
 # | `flax.linen.with_partitioning`, logical axis rules | in NNX, an `out_sharding` in the metadata of a Param |
+#
+# ## Deeper: the rates of the estimate
+# The core uses these rates, computed from what the manufacturers state. Each bandwidth is what one device sends, without what it receives.
+#
+# | | peak in bfloat16 | one device sends | source |
+# |---|---|---|---|
+# | H100 SXM, in a node | 989 TFLOP/s | 450 GB/s | [NVIDIA](https://www.nvidia.com/en-us/data-center/h100/): 1,979 TFLOP/s with sparsity, NVLink 900 GB/s in both directions together |
+# | H100, between nodes | 989 TFLOP/s | 50 GB/s | [DGX H100](https://www.nvidia.com/en-us/data-center/dgx-h100/): a network card with 400 Gbit/s for each GPU |
+# | TPU v5e, along one axis | 197 TFLOP/s | 100 GB/s | [Google Cloud](https://cloud.google.com/tpu/docs/v5e): 400 GB/s in both directions, on four links in two axes |
+# | TPU v5p, along one axis | 459 TFLOP/s | 200 GB/s | [Google Cloud](https://cloud.google.com/tpu/docs/v5p): 1,200 GB/s in both directions, on six links in three axes |
+#
+# For TPUs, we assume a closed ring along one axis, on which each device sends in both directions at once. It then sends half of the data over each of its two links along this axis. A link of a TPU v5e sends 50 GB/s, and a link of a TPU v5p sends 100 GB/s. With one direction only, or without a closed ring, the bandwidth is lower.
+#
+# All rates are peaks, so real times are longer. If computation and communication overlap, only the longer time counts. Between nodes, we assume that each device sends all of its data to another node. If an all-reduce first adds inside each node, tensor parallelism can [span two nodes](https://jax-ml.github.io/scaling-book/gpus/).
 
 # %% [markdown]
 # ## Summary
@@ -548,13 +605,11 @@ plots.show_shardings({"w1": params["w1"], "w2": params["w2"]}, "Two weights on a
 # | you want | you write |
 # |---|---|
 # | to partition a product without communication | the weight by columns, `P(None, "model")` |
-# | to sum over partitioned units | the weight by rows, `P("model", None)`, and one all-reduce |
-# | an MLP or attention with one all-reduce | columns, then rows; heads are the columns |
+# | an MLP or attention with one all-reduce | columns, then rows, `P("model", None)` |
 # | the all-reduce on Explicit axes | `jnp.matmul(h, w2, out_sharding=P("data"))` |
 # | the all-reduce in Manual mode | `jax.lax.psum(h @ w2, "model")` |
-# | one all-reduce for the gradient of an input of several products | `jax.lax.pcast(x, "model", to="varying")` once, or one product |
+# | one all-reduce for the gradient of an input of several products | `jax.lax.pcast(x, "model", to="varying")` once |
 # | partitioned tokens between the products | `all_gather` before, `psum_scatter` after |
-# | to know along which axis a program communicates | `print_collectives(compiled, mesh)` of this course |
 # | to choose M | M below 1 + f · bandwidth / peak, inside a node |
 #
-# The JAX documentation has a page on [distributed arrays](https://docs.jax.dev/en/latest/201/sharding.html). In the first exercise, you complete the layout of four layers.
+# In the first exercise, you complete the layout of four layers.

@@ -4,9 +4,9 @@
 #
 # The setup requests eight devices. JAX counts its devices only once, so if the setup fails, restart the kernel and run the setup first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise.
 #
-# Except in the first exercise, meshes have Explicit axes, and **each check enters its own mesh with `jax.set_mesh`**, so your code can use a bare `P` and omit `mesh=`. Types are written as JAX prints them, so `float32[B@data,d]` is an array of shape (B, d) whose first axis is partitioned along `data`. D and M are the numbers of devices along `data` and `model`. The checks use meshes of several sizes. Your function receives whole arrays. It may call `jax.shard_map`, but call it inside your function, because a function decorated with it keeps the mesh of its first call in JAX 0.10.2.
+# The meshes have Auto axes in the first exercise and Explicit axes in all others. There, **each check enters its own mesh with `jax.set_mesh`**, so your code can use a bare `P` and omit `mesh=`. Types are written as JAX prints them. For example, `float32[B@data,d]` is an array of shape (B, d) whose first axis is partitioned along `data`. D and M are the numbers of devices along `data` and `model`. The checks use meshes of several sizes. Your function receives whole arrays and may call `jax.shard_map`. Call it inside your function, because in JAX 0.10.2 a function decorated with it keeps the mesh of its first call.
 #
-# The checks count the **elements** that a collective returns on one device, because a compiler may merge several collectives into one operation. In a loop, they count each iteration, if the compiled program states how many there are.
+# The checks count the **elements** that a collective returns on one device, because a compiler may merge several collectives into one operation. A collective in a loop counts once for each iteration, if the compiled program states the number of iterations.
 
 # %% setup
 from grader.checks import ask, case, compare, devices, inputs, program, require
@@ -74,7 +74,7 @@ def rms_norm(scale, x):
 
 # %% [markdown] task="tp-layout" stars=1 minutes=8 skills="16_sharding,18_data_parallel"
 # ## The layout of four layers
-# **Goal.** Place a network of four layers and a batch on a mesh that combines data and tensor parallelism. The two middle layers are large, so each device stores only a part of them. Two lines are missing.
+# **Goal.** Place a network of four layers and a batch on a mesh that combines data parallelism and tensor parallelism. The two middle layers are large, so each device stores only a part of their weights. Two lines are missing.
 #
 # **Signature.** `layout_w1_w4(mesh, params, x)` takes a mesh with the Auto axes `batch` and `model` in any order, a dict of NumPy arrays `"W1"` (d, h1), `"b1"` (h1,), `"W2"` (h1, h2), `"b2"` (h2,), `"W3"` (h2, h3), `"b3"` (h3,), `"W4"` (h3, k), `"b4"` (k,), and a batch `x` (B, d). It returns `(params, x)` on the mesh. `four_layers` in the setup uses them.
 #
@@ -84,17 +84,17 @@ def rms_norm(scale, x):
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# The columns of `W2` are partitioned. Which axes of `b2` and `W3` count the same hidden units?
+# The columns of `W2` are partitioned. Each column belongs to one hidden unit. Which axes of `b2` and `W3` have an entry for each of these hidden units?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# After the third product, each device has partial sums, and after their all-reduce, all devices along `model` have the same values. So how should `b3` be stored?
+# After the third product, each device has partial sums. After the all-reduce of these sums, all devices along `model` have the same values. So how should `b3` be stored?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `b2` needs `P("model")`, `W3` needs `P("model", None)`, and `b3` stays replicated. The first axis of `x` counts the examples.
+# `b2` needs `P("model")`, `W3` needs `P("model", None)`, and `b3` stays replicated. The first axis of `x` has one entry for each example.
 #
 # </details>
 
@@ -159,7 +159,7 @@ for axes in ({"batch": 2, "model": 4}, {"model": 3, "batch": 2}):
     )
 
 # %% [markdown] why="tp-layout"
-# The second layer leaves its hidden units partitioned, and the third sums over them. So the two large layers need one all-reduce together, and `four_layers` contains nothing about devices. **Next:** The gradient has two more all-reduces. Which arrays do they add, and along which mesh axes?
+# The second layer leaves its hidden units partitioned, and the third layer sums over these units. So both large layers together need only one all-reduce. The code of `four_layers` contains nothing about devices. **Next:** The gradient has two more all-reduces. Which arrays do they add, and along which mesh axes?
 
 
 # %% wrong="tp-layout" because="Partitions the columns of `W3` too. The hidden units have to be gathered before the third product, and its result once more."
@@ -265,13 +265,13 @@ def layout_w1_w4(mesh, params, x):
 
 # %% [markdown] task="tp-gated-mlp" stars=2 minutes=20 skills="tp-layout,explicit-mlp,shardmap-psum-matmul"
 # ## A gated MLP
-# **Goal.** Write the MLP of most current language models with tensor parallelism. Two products have the same input. The forward pass needs one all-reduce, and so does the gradient with respect to the input.
+# **Goal.** Write the MLP of most current language models with tensor parallelism. Its first two products have the same input, and one of them gates the other. The forward pass needs one all-reduce. The gradient with respect to the input needs one more.
 #
 # **Signature.** `gated_mlp(params, x)` takes a dict with `"gate"` and `"up"`, each a `float32[d,f@model]`, and `"down"`, a `float32[f@model,d]`, and a batch `x`, a `float32[B@data,d]`. It returns `(silu(x @ gate) * (x @ up)) @ down` with the type `float32[B@data,d]`. `jax.nn.silu` is the activation.
 #
-# **Example.** With d = 2, f = 4, a `gate` whose entries are 20, and `up` and `down` of ones, `silu` changes almost nothing. Each entry of the result for `x` of ones is 4 · 40 · 2 = 320.
+# **Example.** Let d = 2 and f = 4. All entries of `gate` are 20, and all entries of `x`, `up` and `down` are 1. Then `silu(40)` is almost 40, and each entry of the result is 4 · 40 · 2 = 320.
 #
-# **Judged.** The values and the type. The compiled program has exactly one collective, an all-reduce that returns as many elements on each device as its shard of the result has. In the program of the gradients with respect to the parameters and `x`, all collectives together return at most two such shards and one shard of each parameter. So the gradient of `x` is all-reduced **once**, not once for each product. **Not judged.** The number of operations.
+# **Judged.** The values and the type. The compiled program has exactly one collective, an all-reduce. On each device, it returns as many elements as the shard of the result has. In the program of the gradients with respect to the parameters and `x`, all collectives together return at most as many elements as two shards of the result and one shard of each parameter. So the gradient of `x` is all-reduced **once**, not once for each product. **Not judged.** The number of operations.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -280,7 +280,7 @@ def layout_w1_w4(mesh, params, x):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Inside `jax.shard_map`, JAX casts `x` to a value that varies along `model` for each product, and the transpose of each cast is a `psum`. Alternatively, compute both products as a single one.
+# Inside `jax.shard_map`, JAX casts `x` to a value that varies along `model`, once for each product. The transpose of each cast is a `psum`. Cast `x` only once, or compute both products as a single product.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -387,7 +387,7 @@ require(
 )
 
 # %% [markdown] why="tp-gated-mlp"
-# Two products with the same input contribute two partial sums to its gradient. If they are added first, half of the communication of the backward pass disappears. Attention has three such products, for queries, keys and values. **Next:** Write the same function in Auto mode. How many elements does its gradient all-reduce, and why?
+# Two products with the same input contribute two partial sums to the gradient of this input. If each device adds its partial sums first, the all-reduce along `model` in the backward pass is half as large. Attention has three such products, for queries, keys and values. **Next:** Write the same function in Auto mode. How many elements does the program of its gradient all-reduce, and why?
 
 
 # %% wrong="tp-gated-mlp" because="Uses two products with the same input, and the gradient of x is all-reduced for each of them."
@@ -490,13 +490,13 @@ def gated_mlp(params, x):
 
 # %% [markdown] task="tp-sharded-heads" stars=2 minutes=20 skills="tp-gated-mlp"
 # ## Attention heads on several devices
-# **Goal.** Partition attention by heads. Several query heads share a key and value head, as in most current language models (*grouped-query attention*).
+# **Goal.** Partition attention by heads. Several query heads share one key head and one value head, as in most current language models. This is called *grouped-query attention*.
 #
 # **Signature.** `sharded_heads(params, x)` takes a dict with `"q"`, a `float32[d,H@model,k]`, `"k"` and `"v"`, each a `float32[d,G@model,k]`, and `"o"`, a `float32[H@model,k,d]`, and tokens `x`, a `float32[B@data,T,d]`. H is a multiple of G, and M divides G. Query head h uses key and value head h // (H // G). For each head, the scores are `queries @ keys.T / sqrt(k)`, with shape (T, T), without a mask. The output of the head is `softmax(scores) @ values`, with the softmax over the keys. The result is the sum over the heads of the output times `o[h]`, with the type `float32[B@data,T,d]`.
 #
-# **Example.** If all entries of `"v"` and `"o"` are 1, and x is the same at all T positions of an example, each head returns its value. Then each entry of the result is H · k times the sum of the d entries of `x` at this position.
+# **Example.** Let all entries of `"v"` and `"o"` be 1, and let `x` be the same at all T positions of an example. Then all values of a head are equal, so the output of the head is this value. Each entry of the result is H · k times the sum of the d entries of `x` at this position.
 #
-# **Judged.** The values and the type. The compiled program has exactly one collective, an all-reduce that returns as many elements on each device as its shard of the result has. **Not judged.** How you compute the softmax, and the gradient.
+# **Judged.** The values and the type. The compiled program has exactly one collective, an all-reduce. On each device, it returns as many elements as the shard of the result has. **Not judged.** How you compute the softmax, and the gradient.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -583,7 +583,7 @@ for along_data, along_model, groups, each, words in (
         )
 
 # %% [markdown] why="tp-sharded-heads"
-# Heads are independent until they are added, so they play the role of the hidden units of an MLP. The products for queries, keys and values are partitioned by columns, and the output product by rows. **Next:** With G = 4 key heads and M = 8 devices, what would you replicate, and what would each device store?
+# Heads are independent until the output product adds them, so they correspond to the hidden units of an MLP. The products for queries, keys and values are partitioned by columns, and the output product by rows. **Next:** With G = 4 key heads and M = 8 devices, which weights would you replicate, and what would each device store?
 
 
 # %% wrong="tp-sharded-heads" because="Repeats the key heads as a whole instead of each one, so query head h uses key head h % G."
@@ -724,22 +724,22 @@ def sharded_heads(params, x):
 # ## A product whose sums are passed on
 # *Needs: Deeper: communicate while you multiply.*
 #
-# **Goal.** Multiply two matrices whose summed axis is partitioned, without a reduce-scatter. Partial sums are passed from device to device while the devices multiply.
+# **Goal.** Multiply two matrices whose summed axis is partitioned, and return a result whose rows are partitioned. Instead of a reduce-scatter, pass partial sums from device to device. A device can then multiply while it receives the next sum.
 #
 # **Signature.** `ring_matmul(x, w)` takes `x`, a `float32[m,k@model]`, and `w`, a `float32[k@model,n]`. It returns `x @ w` with the type `float32[m@model,n]`. M divides m.
 #
-# **Example.** On four devices, with `x` of ones with shape (8, 12) and `w` of ones with shape (12, 5), each entry of the result is 12. Each device has 3 of the 12 addends of each entry, and at the end 2 of the 8 rows.
+# **Example.** On four devices, with `x` of ones with shape (8, 12) and `w` of ones with shape (12, 5), each entry of the result is 12. Each device has 3 of the 12 addends of each entry. It returns 2 of the 8 rows.
 #
-# **Judged.** The values and the type. All collectives are permutes, and in one call they return at most M · (m / M) · n = m · n elements on each device. Each product that a device computes has at most m / M rows, so that a product can run while the sums of another block are sent. **Not judged.** Whether you use a loop, the speed, and the gradient.
+# **Judged.** The values and the type. All collectives are permutes. In one call, they return at most M · (m / M) · n = m · n elements on each device. Each product that a device computes has at most m / M rows, so that it can run while the sums of another block are sent. **Not judged.** Whether you use a loop, the speed, and the gradient.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# The sum of a block of rows needs an addend of each device and ends on the device that returns this block. Where does it start, if it moves to the next device in each step?
+# Consider the sum for one block of rows. It needs an addend from each device, and its last device is the one that returns this block. If the sum moves to the next device in each step, on which device does it start?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# It starts on the device after its last one. So device i starts with block i - 1. The sum that it receives in step s is that of block i - 1 - s, and the device adds its own product for this block.
+# The sum starts on the device after its last device. So device i starts with block i - 1. In step s, it receives the sum of block i - 1 - s, and adds its own product for this block.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -837,7 +837,7 @@ require(
 )
 
 # %% [markdown] why="tp-ring-matmul"
-# This is the second product of an MLP with sequence parallelism. Each device adds its product for a block while the sum of another block is on its way, and no device ever stores all partial sums. The first product, which needs gathered rows, is the mirror image. **Next:** A ring uses each link in one direction only. How would you use both directions, and how many steps would that take?
+# This is the second product of an MLP with sequence parallelism. A device can compute its product for a block while the sum of another block is communicated, and it never needs the partial sums of all blocks at once. The lesson applies the same method to the first product, which needs gathered rows. **Next:** Your ring uses each link in one direction only. How would you use both directions, and how many steps would that take?
 
 
 # %% wrong="tp-ring-matmul" because="Lets the compiler complete the sums, with an all-reduce or a reduce-scatter."
@@ -990,17 +990,17 @@ def ring_matmul(x, w):
 
 # %% [markdown] task="tp-sequence-norm" stars=3 minutes=30 skills="tp-gated-mlp,tp-sharded-heads,shardmap-fsdp-layer"
 # ## Sequence parallelism
-# **Goal.** Write an MLP with a norm and a residual connection. Outside of the MLP, the tokens are partitioned along `model` by their position in the sequence, so no device stores or normalizes all of them.
+# **Goal.** Write an MLP with a norm and a residual connection. Outside of the MLP, the tokens are partitioned along `model` by their position in the sequence. So each device stores and normalizes only its own tokens.
 #
 # **Signature.** `sequence_parallel(norm, params, x)` takes a function `norm(scale, x)`, a dict with `"scale"`, a `float32[d]`, `"w1"`, a `float32[d,f@model]`, and `"w2"`, a `float32[f@model,d]`, and tokens `x`, a `float32[B@data,T@model,d]`. It returns `x + tanh(norm(scale, x) @ w1) @ w2` with the type of `x`. `norm` treats each token alone. An example is `rms_norm` in the setup.
 #
 # **Example.** With `w2` of zeros, the result is `x`. On a mesh of four by two devices, with x of shape (4, 6, 5), each device stores a shard (1, 3, 5), and `norm` is applied to it.
 #
-# **Judged.** The values, the type, and the gradients with respect to the parameters and `x`. `norm` is applied to the tokens that a device stores, (B / D, T / M, d), and to no others. The compiled program gathers the tokens once, which returns B / D · T · d elements, and reduces the result to the stored tokens with a **reduce-scatter**, which returns B / D · T / M · d. It has no other collective. For CPUs, JAX 0.10.2 compiles Auto and Explicit code to an all-reduce here, so use `jax.shard_map` for the products. (Compilers for TPUs replace a small reduce-scatter by an all-reduce, so on TPUs the checks accept one of the size of the gathered tokens.) **Not judged.** The collectives of the gradient.
+# **Judged.** The values, the type, and the gradients with respect to the parameters and `x`. `norm` is applied to the tokens that a device stores, (B / D, T / M, d), and to no others. The compiled program gathers the tokens once, which returns B / D · T · d elements, and reduces the result to the stored tokens with a **reduce-scatter**, which returns B / D · T / M · d. It has no other collective. Use `jax.shard_map` for the products, because on CPUs, Auto and Explicit code is compiled to an all-reduce (see *Deeper: what compilers for accelerators do*). (The compiler for TPUs may replace a small reduce-scatter by an all-reduce, so on TPUs the checks accept an all-reduce of the size of the gathered tokens.) **Not judged.** The collectives of the gradient.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Each device has some columns of `w1`. Which tokens does it multiply by them? Which of the partial sums of the second product does it have to return?
+# Each device has some columns of `w1`. Which tokens does it multiply by these columns? For which tokens does it return the sums of the second product?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
@@ -1158,7 +1158,7 @@ require(
 )
 
 # %% [markdown] why="tp-sequence-norm"
-# An all-gather and a reduce-scatter together send as much as the all-reduce that they replace. In return, the norm, the residual connection, and everything else between the products use 1/M of the memory and of the work. **Next:** A dropout mask after the MLP is also applied to shards. Which keys would you use, so that tokens on different devices get different masks?
+# An all-gather and a reduce-scatter together send as much as the all-reduce that they replace. The advantage is that the norm and the residual connection need only 1/M of the memory and of the operations on each device. **Next:** A dropout mask after the MLP is also applied to shards. Which random keys would you use, so that tokens on different devices get different masks?
 
 
 # %% wrong="tp-sequence-norm" because="Gathers the tokens before the norm, so each device normalizes all of them."
@@ -1295,13 +1295,13 @@ def sequence_parallel(norm, params, x):
 
 # %% [markdown] task="tp-vocab-loss" stars=3 minutes=30 skills="tp-sequence-norm,explicit-resolve-ambiguity,04_grad"
 # ## A loss over a partitioned vocabulary
-# **Goal.** Compute the loss of a language model whose vocabulary is partitioned. The scores of all words are often the largest array of a training step, so no device should gather them.
+# **Goal.** Compute the loss of a language model whose vocabulary is partitioned. The scores (logits) of all words are often the largest array of a training step, so no device should gather these scores.
 #
-# **Signature.** `vocab_loss(table, h, targets, vocab)` takes `table`, a `float32[V@model,d]`, with one row for each word, hidden vectors `h`, a `float32[B@data,d]`, targets, an `int32[B@data]`, and a Python int `vocab`. So that M divides V, the table has V - `vocab` additional rows at its end, with arbitrary finite numbers. They are not words, and must not change the loss. The scores are `h @ table.T`. The result is the mean over the B examples of the cross-entropy `log(sum(exp(scores))) - scores[target]`, as a replicated float32 scalar.
+# **Signature.** `vocab_loss(table, h, targets, vocab)` takes `table`, a `float32[V@model,d]`, with one row for each word, hidden vectors `h`, a `float32[B@data,d]`, `targets`, an `int32[B@data]`, and a Python int `vocab`, the number of words. M divides V, because the table is padded with V - `vocab` additional rows at its end. These rows contain arbitrary finite numbers. They do not belong to words and must not change the loss. The scores are `h @ table.T`. The result is the mean over the B examples of the cross-entropy `log(sum(exp(scores))) - scores[target]`, as a replicated float32 scalar.
 #
 # **Example.** With `h` of zeros, all scores are 0. If `vocab` is 5 and V is 6, the loss is log(5) = 1.609.
 #
-# **Judged.** The values, also for scores of several thousand or far below zero, and the gradients with respect to `table` and `h`. In the program of the loss, all collectives together return at most 2 · M · B / D + 4 elements. In that of the gradients, they return at most 4 · M · B / D + 8 elements more than a shard of the table and a shard of `h` have. **Not judged.** The mode in which you write the function.
+# **Judged.** The values, also for scores of several thousand or far below zero, and the gradients with respect to `table` and `h`. In the program of the loss, all collectives together return at most 2 · M · B / D + 4 elements. In the program of the gradients, they return at most as many elements as a shard of the table and a shard of `h`, plus 4 · M · B / D + 8. **Not judged.** The mode in which you write the function.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1310,7 +1310,7 @@ def sequence_parallel(norm, params, x):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Device i along `model` has the words from i · V / M on. With the numbers of these words, you can find the target and the additional rows. The largest score must be the same on all devices along `model`, and it needs no gradient.
+# The first word of device i along `model` has the number i · V / M. With the numbers of its words, each device can find the target and the additional rows. The largest score must be the same on all devices along `model`, and it needs no gradient.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -1408,7 +1408,7 @@ for along_data, along_model, unused, factor, words in (
         )
 
 # %% [markdown] why="tp-vocab-loss"
-# A softmax over a partitioned axis needs the maximum and the sum over the devices, so a few numbers for each example replace a whole row of scores. The same idea is used for attention over a partitioned sequence. **Next:** With 128,000 words, 8 devices and float32, how many bytes would the gathered scores of 4,096 tokens take?
+# A softmax over a partitioned axis needs only the maximum and the sum over the devices. So the devices exchange a few numbers for each example instead of a whole row of scores. Attention over a partitioned sequence uses the same method. **Next:** With 128,000 words, 8 devices and float32, how many bytes would the gathered scores of 4,096 tokens take?
 
 
 # %% equivalent="tp-vocab-loss" because="Programs for CPUs compute the product of a bool and a number as a selection, so -inf times False is 0."
