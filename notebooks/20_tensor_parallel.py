@@ -529,7 +529,7 @@ with jax.set_mesh(cube):
 #
 # The last axis of a mesh varies fastest in the order of the devices. So in this mesh, devices along `model`, which communicate most often, have consecutive numbers. `jax.make_mesh` also takes the topology of TPUs into account.
 #
-# The next figure shows the collectives of a training step of a whole transformer block, also read from its compiled program. It calls the axis of tensor parallelism `tensor`. [The script of the figure](../images/src/parallel_step_3d.py) contains the step.
+# The next figure shows the collectives of a training step of a whole transformer block, also read from its compiled program. It calls the axis of tensor parallelism `tensor`.
 #
 # ![Thirteen collectives of one training step of a transformer block on two by two by two devices, in the order of execution. Four all-gathers along fsdp gather the weights. Two all-reduces along tensor add heads and hidden units, and a small one along data and fsdp averages the loss. In the backward pass, an all-reduce along tensor, one along data for all gradients, and four reduce-scatters along fsdp follow.](../images/parallel_step_3d.svg)
 #
