@@ -421,7 +421,7 @@ def multiply_while_gathering(x, w):
         rows = rows.at[(me - number) % n].set(block @ w)  # the block of the device `number` positions before
         return jax.lax.ppermute(block, "model", to_next), rows
 
-    start = x, jnp.zeros_like(x, shape=(n, len(x), w.shape[1])) + 0 * (x[0] @ w)
+    start = x, jnp.zeros_like(x, shape=(n, len(x), w.shape[1]))
     return jax.lax.fori_loop(0, n, step, start)[1].reshape(-1, w.shape[1])
 
 

@@ -2,7 +2,7 @@
 # # 20 · Exercises: tensor parallelism
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# The setup requests eight devices. JAX counts its devices only once, so if the setup fails, restart the kernel and run the setup first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise.
+# The setup requests eight devices. JAX fixes the number of devices when it first uses them. If the setup fails, restart the kernel and run the setup first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise.
 #
 # The meshes have Auto axes in the first exercise and Explicit axes in all others. There, **each check enters its own mesh with `jax.set_mesh`**, so your code can use a bare `P` and omit `mesh=`. Types are written as JAX prints them. For example, `float32[B@data,d]` is an array of shape (B, d) whose first axis is partitioned along `data`. D and M are the numbers of devices along `data` and `model`. The checks use meshes of several sizes. Your function receives whole arrays and may call `jax.shard_map`. Call it inside your function, because in JAX 0.10.2 a function decorated with it keeps the mesh of its first call.
 #

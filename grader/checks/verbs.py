@@ -302,12 +302,12 @@ def _value(p: Question, reply: dict[str, Any]) -> Any:
 
 def _unsendable(subject: str, kind: str) -> CheckFailed:
     advice = ADVICE.get(kind, NOT_DATA)
-    article = "an" if kind[:1].lower() in "aeio" else "a"
+    shown = f"{'an' if kind[:1].lower() in 'aeio' else 'a'} `{kind}`"
     return CheckFailed(
-        f"{subject} returned {article} `{kind}`. {advice}.",
+        f"{subject} returned {shown}. {advice}.",
         kind="unsendable",
         where=kind,
-        hidden_message=f"{subject} returned something that is not data. {advice}.",
+        hidden_message=f"{subject} returned {shown if kind in ADVICE else 'something that is not data'}. {advice}.",
     )
 
 
