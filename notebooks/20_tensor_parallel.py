@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 20 · Tensor parallelism
 #
-# *The core takes about 35 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/20_tensor_parallel/20_tensor_parallel.ipynb).* After the core, you can partition the layers of a transformer so that two products need only one all-reduce. You can find this all-reduce in a compiled program, and estimate how many devices tensor parallelism can use.
+# *The core takes about 35 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/20_tensor_parallel/20_tensor_parallel.ipynb).* After the core, you can partition the layers of a transformer so that two products need only one all-reduce, and estimate how many devices tensor parallelism can use.
 #
-# **Prerequisites.** Shardings and collectives (lesson 16), Explicit axes (17), data parallelism and FSDP (18), `shard_map` (19). Try to answer these questions from memory.
+# **Prerequisites.** Lessons 16 to 19. Answer these questions from memory.
 #
 # 1. From 16: The summed axis of a product is partitioned on both sides. Which collective completes the product?
 #
@@ -67,7 +67,7 @@ shown = {"x": x, "W1": params["W1"], "W2": params["W2"], "W3": params["W3"]}
 plots.show_shardings(shown, "A batch and three weights on a mesh of four by two devices.")
 
 # %% [markdown]
-# Two devices along `model` have the same examples. Each has half of the columns of `W2` and half of the rows of `W3`. We train this network on one device and on eight. The code contains nothing about shardings. Compare the losses, the layouts and the memory.
+# Two devices along `model` have the same examples. Each has half of the columns of `W2` and of the rows of `W3`. The code of the training step contains nothing about shardings.
 
 
 # %%
@@ -86,6 +86,9 @@ def step(params, x, y):
     return jax.tree.map(lambda p, g: p - 3 * g, params, gradients), loss
 
 
+# %% [markdown]
+# We train on one device and on eight. Compare the losses, the layouts and the memory.
+
 # %%
 alone = jax.device_put((numbers, examples, targets), eight[0])
 states, losses = {"one device": alone, "4 x 2 devices": (params, x, y)}, {}
@@ -103,10 +106,10 @@ print(
 print("largest difference of the losses:", np.abs(np.subtract(*losses.values())).max())
 print("bytes on a device:", f"{bytes_on_device(alone[0]):,} and {bytes_on_device(params):,}")
 one, several = time_ms(lambda: gradient(*alone), lambda: gradient(params, x, y))
-print(f"gradient: {one:.1f} ms on one device, {several:.1f} ms on eight simulated devices, which share one CPU")
+print(f"gradient: {one:.1f} ms on one device, {several:.1f} ms on eight simulated devices")
 
 # %% [markdown]
-# The losses agree up to rounding, and each of the eight devices stores a third less. The layouts persist, because new parameters are computed from partitioned parameters and gradients.
+# The losses agree up to rounding, and each device stores a third less. The layouts persist, because new parameters are computed from partitioned parameters and gradients. The simulated devices share one CPU, so their time does not show a speedup.
 #
 # ## Two ways to partition a product
 # A weight of shape (inputs, outputs) can be partitioned along each of its axes.
@@ -114,9 +117,9 @@ print(f"gradient: {one:.1f} ms on one device, {several:.1f} ms on eight simulate
 # - **By columns.** Each device computes some columns of the result. It needs all columns of the input. Nothing is communicated.
 # - **By rows.** Each device multiplies some columns of the input by the rows of the weight that belong to them. The results are partial sums, which an all-reduce adds.
 #
-# The upper half of the figure combines both.
+# The figure combines both.
 #
-# ![Above, an MLP with tensor parallelism on two devices. All devices have the input. The first weight is partitioned by columns, so each device has half of the hidden units. The second weight is partitioned by rows, so each device has partial sums, and an all-reduce adds them. Below, the same MLP with sequence parallelism. Each device has half of the tokens before and after. An all-gather precedes the first product, and a reduce-scatter follows the second.](../images/tensor_parallel_layouts.svg)
+# ![An MLP with tensor parallelism on two devices. Both devices have all tokens of the input. The first weight is partitioned by columns, so each device has half of the hidden units. The second weight is partitioned by rows, so each device has partial sums of the whole result, and an all-reduce adds them.](../images/tensor_parallel_layouts.svg)
 
 # %% [markdown] predict="tp-columns-columns"
 # Suppose you partition both `W2` and `W3` by columns. Each device then stores as much of the weights as before. What is communicated in the forward pass?
@@ -133,7 +136,7 @@ WAYS = {"whole": P(), "columns": P(None, "model"), "rows": P("model", None)}
 
 
 def sent(one):
-    """The elements that one device sends for a collective of a program on rings, as in lesson 19."""
+    """The elements that one device sends on a ring for one collective, as in lesson 19."""
     n = one.group_size or 1
     factors = {"all-reduce": 2 * (n - 1) / n, "reduce-scatter": n - 1, "collective-permute": 1}
     return factors.get(one.kind, (n - 1) / n) * one.elements * (one.times or 1)
@@ -148,9 +151,13 @@ for second in WAYS:
         measured[f"{second}, {third}"] = sum(map(sent, found))
         print(f"W2 {second:8s} W3 {third:8s}", ", ".join(f"{one.kind} of {one.elements:,}" for one in found))
 
+# %% [markdown]
+# The plot adds up what one device sends. Grey layouts store at least one weight whole.
+
 # %%
 _, axes = plots.subplots(height=2.6)
-colours = [plots.COLOURS[1] if name == "columns, rows" else plots.COLOURS[5] for name in measured]
+colours = ["lightgrey" if "whole" in name else plots.COLOURS[5] for name in measured]
+colours[list(measured).index("columns, rows")] = plots.COLOURS[1]
 axes.bar_label(axes.barh(list(measured), list(measured.values()), color=colours), fmt="{:,.0f}", padding=4)
 axes.set(
     xlabel="elements that one device sends in the forward pass",
@@ -159,13 +166,13 @@ axes.set(
 )
 axes.invert_yaxis()
 plots.show(
-    "The elements that one device sends for nine layouts. "
-    + ", ".join(f"{k}: {v:,.0f}" for k, v in measured.items())
+    "The elements that one device sends for nine layouts of W2 and W3. "
+    + "; ".join(f"{k}: {v:,.0f}" for k, v in measured.items())
     + "."
 )
 
 # %% [markdown]
-# With *whole, whole*, nothing is sent, but both devices along `model` store both weights and compute the same. Four layouts partition both weights. Among these four, *columns, rows* sends least. After the first product, each device has some of the hidden units. Its rows of `W3` belong to exactly these units, so nothing is communicated between the products. The activation function treats each unit alone. Only the partial sums of the second product need an all-reduce.
+# With *whole, whole*, nothing is sent, but both devices along `model` store both weights and compute the same. Among the four layouts that partition both weights, *columns, rows* sends least. After the first product, each device has some of the hidden units. The activation function treats each unit alone. The device's rows of `W3` belong to exactly these units, so nothing is communicated between the products. Only the partial sums of the second product need an all-reduce. The program of *columns, whole* sends as much, because each device uses only these rows of the whole `W3`.
 #
 # ## The Megatron MLP in three modes
 # *Columns, then rows* is the layout of Megatron-LM ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053)). We write it in the three modes of lesson 17. In Explicit mode, the sharding of the second product is ambiguous, so you state it. In Manual mode, you write the `psum`.
@@ -178,7 +185,7 @@ TOKENS, D, F = (8, 16), 32, 128  # examples and tokens of each, their width, hid
 mlp = {"w1": draw(D, F), "w2": draw(F, D)}, {"w1": P(None, "model"), "w2": P("model", None)}
 
 
-def whole_mlp(params, x, **options):
+def whole_mlp(params, x, **options):  # Explicit mode needs the option out_sharding
     return jnp.matmul(jax.nn.gelu(x @ params["w1"]), params["w2"], **options)
 
 
@@ -215,11 +222,10 @@ tokens = draw(*TOKENS, D)
 report(MLPS, *mlp, tokens)
 
 # %% [markdown]
-# All three programs have the same collectives. The all-reduce of the forward pass returns a shard of the result, with 2 · 16 · 32 = 1,024 elements. The all-reduce of the gradient of the input has the same size. Along `data`, the devices add the gradients of their halves of the weights.
-# In Manual mode, the all-reduce for the input is the transpose of the cast of `x` to a varying value (lesson 19).
+# All three modes have the same collectives. The first line of each gradient repeats the forward pass, whose all-reduce returns a shard of the result, with 2 · 16 · 32 = 1,024 elements. The all-reduce of the gradient of the input has the same size. Along `data`, the devices add the gradients of their halves of the weights. In Manual mode, the all-reduce for the input is the transpose of the cast of `x` to a varying value (lesson 19).
 #
 # ## Attention heads
-# Heads are independent until the output product adds them, so they correspond to hidden units. The weights of queries, keys and values are partitioned by heads, which are columns. In the weight of the output, the heads are rows. Compare the sizes of the all-reduces along `model`.
+# Heads are independent until the output product adds them, so they correspond to hidden units. The weights of queries, keys and values are partitioned by heads, which are columns. In the weight of the output, the heads are rows.
 
 # %%
 HEADS, K = 4, 8
@@ -237,6 +243,9 @@ def manual_attention(params, x):
     summed = lambda params, x: jax.lax.psum(whole_attention(params, x), "model")
     return jax.shard_map(summed, out_specs=P("data"))(params, x)
 
+
+# %% [markdown]
+# Compare the sizes of the all-reduces along `model`.
 
 # %%
 explicit_attention = functools.partial(whole_attention, out_sharding=P("data"))
@@ -263,10 +272,12 @@ def cast_once(params, x):
 report({"manual, cast once": (mesh, cast_once)}, *heads, tokens)
 
 # %% [markdown]
-# Now only 1,024 elements are all-reduced. The number of heads must be divisible by M, the number of devices along `model`. If you partition the axis of size K instead, the attention scores are partial sums and need another all-reduce.
+# Now only 1,024 elements are all-reduced. The number of heads must be divisible by M, the number of devices along `model`.
 #
 # ## Sequence parallelism
-# Between two such layers, all devices along `model` have the same tokens. They store equal copies and compute the same norms. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by their position in the sequence. In the lower half of the figure, an all-gather precedes the first product, and a reduce-scatter replaces the all-reduce. Compare what both programs send.
+# Between two such layers, all devices along `model` have the same tokens. They store equal copies and compute the same norms. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by their position in the sequence. An all-gather precedes the first product, and a reduce-scatter replaces the all-reduce.
+#
+# ![An MLP with tensor and sequence parallelism on two devices. Each device has half of the tokens before and after. An all-gather precedes the product with the first weight, which is partitioned by columns. A reduce-scatter follows the product with the second weight, which is partitioned by rows. It adds the partial sums and leaves each device the sums of its own tokens.](../images/sequence_parallel_layouts.svg)
 
 
 # %%
@@ -282,6 +293,9 @@ def sequence_block(params, x):
     gathered = jax.lax.all_gather(norm(x), "model", axis=1, tiled=True)
     return x + jax.lax.psum_scatter(whole_mlp(params, gathered), "model", scatter_dimension=1, tiled=True)
 
+
+# %% [markdown]
+# Compare what both programs send.
 
 # %%
 BLOCKS = {
@@ -303,7 +317,7 @@ for name, (block, spec) in BLOCKS.items():
     print_collectives(one_layer.lower(*arguments).compile(), mesh)
 
 # %% [markdown]
-# An all-gather and a reduce-scatter together send as much as an all-reduce. The advantage is memory. The next cell computes how many bytes each device stores for the backward pass of four blocks. `jax.vjp` returns a pytree of these *residuals*, whose types contain their shardings.
+# An all-gather and a reduce-scatter together send as much as an all-reduce. The advantage is memory. The next cell computes how many bytes each device stores for the backward pass of four blocks. The function that `jax.vjp` returns is a pytree of these *residuals* (lesson 15). Their types contain their shardings.
 
 # %%
 along_model, stored = (1, 2, 4, 8), {name: [] for name in BLOCKS}
@@ -317,18 +331,24 @@ for m in along_model:
             parts = [one.sharding.shard_shape(one.shape) for one in activations]
             stored[name].append(sum(4 * math.prod(part) for part in parts) / 1000)
 
+# %% [markdown]
+# If all residuals were partitioned, the memory would be proportional to 1 / M.
+
 # %%
-_, axes = plots.subplots(height=2.6)
+_, axes = plots.subplots(height=3.0)
 for name, marker in zip(stored, "os", strict=True):
     axes.plot(along_model, stored[name], marker=marker, label=name)
 axes.plot(along_model, [stored["tensor parallelism"][0] / m for m in along_model], color=plots.QUIET, label="1 / M")
-axes.set(xlabel="devices along model, M", ylabel="kB of residuals on a device", xticks=along_model, ylim=(0, None))
+axes.loglog(base=2)
+axes.set(xlabel="devices along model, M", ylabel="kB of residuals on a device", yticks=[200, 400, 800, 1600])
+for axis in (axes.xaxis, axes.yaxis):
+    axis.set_major_formatter("{x:g}")
 axes.legend()
 told = "; ".join(f"{name}: {', '.join(f'{kb:.0f}' for kb in values)}" for name, values in stored.items())
 plots.show(f"Residuals of four blocks on each device, in kB, for 1, 2, 4 and 8 devices along model. {told}.")
 
 # %% [markdown]
-# With tensor parallelism alone, the tokens between the layers are replicated, so their memory does not shrink. With sequence parallelism, the memory stays close to 1 / M. Only the gathered tokens are still replicated. With `jax.checkpoint` (lesson 15), you can gather them again instead of storing them.
+# With tensor parallelism alone, the tokens between the layers are replicated, so their memory does not shrink. With sequence parallelism, only the gathered tokens are still replicated. Eight devices then store 279 kB each, instead of 397 kB.
 #
 # ## When does tensor parallelism pay off?
 # With more devices, each device computes less, but it does not send less. **How many devices are useful?** Consider the forward pass of an MLP with t tokens, width d and f hidden units on M devices, in bfloat16 (2 bytes). Each device
@@ -371,9 +391,12 @@ def seconds(chip, m, t=8192, d=8192):
     return 4 * t * d * f / m / peak, 2 * (m - 1) / m * t * d * 2 / bandwidth
 
 
-limits = {chip: 1 + f * bandwidth / peak for chip, (peak, bandwidth) in CHIPS.items()}
-told = ", ".join(f"{chip} {limit:.1f}" for chip, limit in limits.items())
+for t in (8192, 16384):
+    compute, communicate = seconds("H100, in a node", 8, t)
+    print(f"{t:,} tokens, M = 8: communication / computation = {communicate / compute:.2f}")
 
+# %% [markdown]
+# We plot this ratio for more devices.
 
 # %%
 _, (left, right) = plots.subplots(1, 2, height=3.0)
@@ -391,20 +414,19 @@ for axes, label in ((left, "communication / computation"), (right, "ms, H100 in 
         axis.set_major_formatter("{x:g}")
     axes.set(xlabel="devices along model, M", ylabel=label)
     axes.legend(fontsize=7.5)
-words = (
-    f"Left, the time to communicate divided by the time to compute, for {f:,} hidden units. It reaches 1 at M = {told}."
-)
+told = ", ".join(f"{1 + f * bandwidth / peak:.1f} ({chip})" for chip, (peak, bandwidth) in CHIPS.items())
+words = f"Left, the time to communicate divided by the time to compute. It reaches 1 at M = {told}."
 plots.show(f"{words} Right, both times in milliseconds for an H100.")
 print("both take equally long at M =", told)
 
 # %% [markdown]
-# Both times are equal at M = 1 + f · bandwidth / peak. Inside a node of H100s or along one axis of TPUs, this limit is about 14 to 16 devices. If each H100 along `model` is in a different node, the limit is two devices. So on H100s, tensor parallelism usually stays inside a node of eight. Other mesh axes use data parallelism, FSDP or a pipeline (lesson 21). The scaling book [derives such limits](https://jax-ml.github.io/scaling-book/training/).
+# Both times are equal at M = 1 + f · bandwidth / peak. Inside a node of H100s or along one axis of TPUs, this limit is about 14 to 16 devices. If each H100 along `model` is in a different node, the limit is two devices. So on H100s, tensor parallelism usually stays inside a node of eight.
 #
 # The core ends here.
 
 # %% [markdown]
 # ## Deeper: communicate while you multiply
-# *The exercise "A product whose sums are passed on" needs this section.* With sequence parallelism, the first product waits for the all-gather. Lesson 19 showed an alternative, the collective matmul. The blocks of tokens are passed around a ring. Each device multiplies the block that it has while the next block arrives. In lesson 19, each product was an addend of the result. Here, each product gives some **rows** of the result. Compare the collectives of both programs.
+# *The exercise "A product whose sums are passed on" needs this section.* With sequence parallelism, the first product waits for the all-gather. Lesson 19 showed an alternative, the collective matmul. The blocks of tokens are passed around a ring. A device can multiply the block that it has while it receives the next one. In lesson 19, each product was an addend of the result. Here, each product gives some **rows** of the result.
 
 
 # %%
@@ -418,12 +440,15 @@ def multiply_while_gathering(x, w):
 
     def step(number, state):
         block, rows = state
-        rows = rows.at[(me - number) % n].set(block @ w)  # the block of the device `number` positions before
+        rows = rows.at[(me - number) % n].set(block @ w)
         return jax.lax.ppermute(block, "model", to_next), rows
 
     start = x, jnp.zeros_like(x, shape=(n, len(x), w.shape[1]))
     return jax.lax.fori_loop(0, n, step, start)[1].reshape(-1, w.shape[1])
 
+
+# %% [markdown]
+# In iteration `number`, a device has the block of the device `number` positions before it. So it writes the product to the rows of this block. Compare the collectives of both functions.
 
 # %%
 row = jax.make_mesh((8,), ("model",), devices=eight)
@@ -597,7 +622,7 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 #
 # For TPUs, we assume a closed ring along one axis, on which each device sends in both directions at once. It then sends half of the data over each of its two links along this axis. A link of a TPU v5e sends 50 GB/s, and a link of a TPU v5p sends 100 GB/s. With one direction only, or without a closed ring, the bandwidth is lower.
 #
-# All rates are peaks, so real times are longer. If computation and communication overlap, only the longer time counts. Between nodes, we assume that each device sends all of its data to another node. If an all-reduce first adds inside each node, tensor parallelism can [span two nodes](https://jax-ml.github.io/scaling-book/gpus/).
+# The scaling book [derives such limits](https://jax-ml.github.io/scaling-book/training/). All rates are peaks, so real times are longer. If computation and communication overlap, only the longer time counts. Between nodes, we assume that each device sends all of its data to another node. If an all-reduce first adds inside each node, tensor parallelism can [span two nodes](https://jax-ml.github.io/scaling-book/gpus/).
 
 # %% [markdown]
 # ## Summary
