@@ -76,7 +76,14 @@ def rms_norm(scale, x):
 # ## The layout of four layers
 # **Goal.** Place a network of four layers and a batch on a mesh that combines data parallelism and tensor parallelism. The two middle layers are large, so each device stores only a part of their weights. Two lines are missing.
 #
-# **Signature.** `layout_w1_w4(mesh, params, x)` takes a mesh with the Auto axes `batch` and `model` in any order, a dict of NumPy arrays `"W1"` (d, h1), `"b1"` (h1,), `"W2"` (h1, h2), `"b2"` (h2,), `"W3"` (h2, h3), `"b3"` (h3,), `"W4"` (h3, k), `"b4"` (k,), and a batch `x` (B, d). It returns `(params, x)` on the mesh. `four_layers` in the setup uses them.
+# **Signature.** `layout_w1_w4(mesh, params, x)` takes a mesh with the Auto axes `batch` and `model` in any order, a dict of NumPy arrays, and a batch `x` (B, d). It returns `(params, x)` on the mesh. `four_layers` in the setup uses them. The arrays have these shapes.
+#
+# | layer | weight | bias |
+# |---|---|---|
+# | 1 | `"W1"` (d, h1) | `"b1"` (h1,) |
+# | 2 | `"W2"` (h1, h2) | `"b2"` (h2,) |
+# | 3 | `"W3"` (h2, h3) | `"b3"` (h3,) |
+# | 4 | `"W4"` (h3, k) | `"b4"` (k,) |
 #
 # **Example.** On a mesh of four by two devices, with a batch of 8 examples and layers of 6 units, each device stores shards (6, 3) of `W2`, (3,) of `b2`, (3, 6) of `W3`, and two examples.
 #
@@ -492,9 +499,24 @@ def gated_mlp(params, x):
 # ## Attention heads on several devices
 # **Goal.** Partition attention by heads. Several query heads share one key head and one value head, as in most current language models. This is called *grouped-query attention*.
 #
-# **Signature.** `sharded_heads(params, x)` takes a dict with `"q"`, a `float32[d,H@model,k]`, `"k"` and `"v"`, each a `float32[d,G@model,k]`, and `"o"`, a `float32[H@model,k,d]`, and tokens `x`, a `float32[B@data,T,d]`. H is a multiple of G, and M divides G. Query head h uses key and value head h // (H // G). For each head, the scores are `queries @ keys.T / sqrt(k)`, with shape (T, T), without a mask. The output of the head is `softmax(scores) @ values`, with the softmax over the keys. The result is the sum over the heads of the output times `o[h]`, with the type `float32[B@data,T,d]`.
+# **Signature.** `sharded_heads(params, x)` takes a dict and tokens, and returns a result of the type of `x`. There are H query heads and G key and value heads of width k. H is a multiple of G, and M divides G.
 #
-# **Example.** Let all entries of `"v"` and `"o"` be 1, and let `x` be the same at all T positions of an example. Then all values of a head are equal, so the output of the head is this value. Each entry of the result is H · k times the sum of the d entries of `x` at this position.
+# | argument | type |
+# |---|---|
+# | `params["q"]` | `float32[d,H@model,k]` |
+# | `params["k"]`, `params["v"]` | `float32[d,G@model,k]` |
+# | `params["o"]` | `float32[H@model,k,d]` |
+# | `x` | `float32[B@data,T,d]` |
+#
+# Query head h uses key and value head h // (H // G). Each head computes
+#
+# 1. the scores `queries @ keys.T / sqrt(k)` of shape (T, T), without a mask,
+# 2. the output `softmax(scores) @ values` of shape (T, k), with the softmax over the keys,
+# 3. and the product of this output and `o[h]`, of shape (T, d).
+#
+# The result is the sum of these products over all H heads.
+#
+# **Example.** Let all entries of `"v"` and `"o"` be 1, and let `x` be `[1, 2, 3, 1, 1]` at all T positions. Then all values of a head are equal, and each of their k entries is 1 + 2 + 3 + 1 + 1 = 8. The softmax averages equal values, so the output of the head has the same entries. With H = 4 and k = 3, each entry of the result is 4 · 3 · 8 = 96.
 #
 # **Judged.** The values and the type. The compiled program has exactly one collective, an all-reduce. On each device, it returns as many elements as the shard of the result has. **Not judged.** How you compute the softmax, and the gradient.
 #
@@ -992,11 +1014,23 @@ def ring_matmul(x, w):
 # ## Sequence parallelism
 # **Goal.** Write an MLP with a norm and a residual connection. Outside of the MLP, the tokens are partitioned along `model` by their position in the sequence. So each device stores and normalizes only its own tokens.
 #
-# **Signature.** `sequence_parallel(norm, params, x)` takes a function `norm(scale, x)`, a dict with `"scale"`, a `float32[d]`, `"w1"`, a `float32[d,f@model]`, and `"w2"`, a `float32[f@model,d]`, and tokens `x`, a `float32[B@data,T@model,d]`. It returns `x + tanh(norm(scale, x) @ w1) @ w2` with the type of `x`. `norm` treats each token alone. An example is `rms_norm` in the setup.
+# **Signature.** `sequence_parallel(norm, params, x)` returns `x + tanh(norm(scale, x) @ w1) @ w2` with the type of `x`. `norm(scale, x)` is a function that treats each token alone, such as `rms_norm` in the setup.
+#
+# | argument | type |
+# |---|---|
+# | `params["scale"]` | `float32[d]` |
+# | `params["w1"]` | `float32[d,f@model]` |
+# | `params["w2"]` | `float32[f@model,d]` |
+# | `x` | `float32[B@data,T@model,d]` |
 #
 # **Example.** With `w2` of zeros, the result is `x`. On a mesh of four by two devices, with x of shape (4, 6, 5), each device stores a shard (1, 3, 5), and `norm` is applied to it.
 #
-# **Judged.** The values, the type, and the gradients with respect to the parameters and `x`. `norm` is applied to the tokens that a device stores, (B / D, T / M, d), and to no others. The compiled program gathers the tokens once, which returns B / D · T · d elements, and reduces the result to the stored tokens with a **reduce-scatter**, which returns B / D · T / M · d. It has no other collective. Use `jax.shard_map` for the products, because on CPUs, Auto and Explicit code is compiled to an all-reduce (see *Deeper: what compilers for accelerators do*). (The compiler for TPUs may replace a small reduce-scatter by an all-reduce, so on TPUs the checks accept an all-reduce of the size of the gathered tokens.) **Not judged.** The collectives of the gradient.
+# **Judged.** The values, the type, and the gradients with respect to the parameters and `x`. `norm` is applied to the tokens that a device stores, (B / D, T / M, d), and to no others. The compiled program has exactly two collectives.
+#
+# - An all-gather of the tokens returns B / D · T · d elements.
+# - A **reduce-scatter** to the stored tokens returns B / D · T / M · d elements.
+#
+# Use `jax.shard_map` for the products, because on CPUs, Auto and Explicit code is compiled to an all-reduce (see *Deeper: what compilers for accelerators do*). The compiler for TPUs may replace a small reduce-scatter by an all-reduce, so on TPUs the checks accept an all-reduce of the size of the gathered tokens. **Not judged.** The collectives of the gradient.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1297,11 +1331,27 @@ def sequence_parallel(norm, params, x):
 # ## A loss over a partitioned vocabulary
 # **Goal.** Compute the loss of a language model whose vocabulary is partitioned. The scores (logits) of all words are often the largest array of a training step, so no device should gather these scores.
 #
-# **Signature.** `vocab_loss(table, h, targets, vocab)` takes `table`, a `float32[V@model,d]`, with one row for each word, hidden vectors `h`, a `float32[B@data,d]`, `targets`, an `int32[B@data]`, and a Python int `vocab`, the number of words. M divides V, because the table is padded with V - `vocab` additional rows at its end. These rows contain arbitrary finite numbers. They do not belong to words and must not change the loss. The scores are `h @ table.T`. The result is the mean over the B examples of the cross-entropy `log(sum(exp(scores))) - scores[target]`, as a replicated float32 scalar.
+# **Signature.** `vocab_loss(table, h, targets, vocab)` returns the mean loss of B examples as a replicated float32 scalar.
 #
-# **Example.** With `h` of zeros, all scores are 0. If `vocab` is 5 and V is 6, the loss is log(5) = 1.609.
+# | argument | type | meaning |
+# |---|---|---|
+# | `table` | `float32[V@model,d]` | a row for each word, then V - `vocab` additional rows |
+# | `h` | `float32[B@data,d]` | a hidden vector for each example |
+# | `targets` | `int32[B@data]` | the number of the right word for each example |
+# | `vocab` | a Python int | the number of words |
 #
-# **Judged.** The values, also for scores of several thousand or far below zero, and the gradients with respect to `table` and `h`. In the program of the loss, all collectives together return at most 2 · M · B / D + 4 elements. In the program of the gradients, they return at most as many elements as a shard of the table and a shard of `h`, plus 4 · M · B / D + 8. **Not judged.** The mode in which you write the function.
+# The scores are `h @ table.T`. The loss of an example is the cross-entropy `log(sum(exp(scores))) - scores[target]`, where the sum is over the `vocab` words. The table is padded so that M divides V. Its additional rows contain arbitrary finite numbers and must not change the loss.
+#
+# **Example.** With `h` of zeros, all scores are 0. If `vocab` is 5 and V is 6, the loss is log(5) = 1.609. For another example, let `table` be `[[0], [1], [9], [9]]`, `vocab` 2, and `h` 1 and `targets` 1 for all examples. The scores of the two words are 0 and 1, so the loss is log(1 + e) - 1 = 0.313.
+#
+# **Judged.** The values, also for scores of several thousand or far below zero, and the gradients with respect to `table` and `h`. The collectives of a program together return at most this number of elements.
+#
+# | program | elements |
+# |---|---|
+# | the loss | 2 · M · B / D + 4 |
+# | the gradients | a shard of `table`, a shard of `h`, and 4 · M · B / D + 8 |
+#
+# **Not judged.** The mode in which you write the function.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
