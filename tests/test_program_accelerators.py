@@ -221,6 +221,42 @@ def test_tensor_parallel_layers_need_one_all_reduce(platform: str) -> None:
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
+def test_heads_need_one_all_reduce(platform: str) -> None:
+    """Of the shard of the result, as lesson 20 judges grouped-query attention."""
+    for i, group in enumerate((2, 3, 4)):
+        name = f"tp-sharded-heads-program-{i}"
+        [found] = collectives(text(platform, name), 8)
+        assert (found.kind, found.bytes, found.group_size) == ("all-reduce", output_bytes(platform, name), group)
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_small_tokens_are_gathered_and_scattered(platform: str) -> None:
+    """As lesson 20 counts for sequence parallelism. For TPUs, a small reduce-scatter is compiled to an all-reduce."""
+    for i, group in enumerate((2, 4, 3)):
+        name = f"tp-sequence-norm-program-{i}"
+        gathered, added = collectives(text(platform, name), 8)
+        assert (gathered.kind, gathered.bytes) == ("all-gather", group * output_bytes(platform, name))
+        kind, size = (
+            ("all-reduce", gathered.bytes) if platform == "tpu" else ("reduce-scatter", gathered.bytes // group)
+        )
+        assert (added.kind, added.bytes) == (kind, size)
+        assert gathered.group_size == added.group_size == group
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_no_scores_are_gathered_over_the_vocabulary(platform: str) -> None:
+    """Three numbers for each example and one for the loss. The gradients add shards of the table and of `h`."""
+    examples, shards = (4, 3, 4), (50 + 20, 30 + 9, 60 + 24)
+    for i, (rows, shard) in enumerate(zip(examples, shards, strict=True)):
+        loss, gradients = (collectives(text(platform, f"tp-vocab-loss-program-{2 * i + j}"), 8) for j in (0, 1))
+        assert {one.kind for one in (*loss, *gradients)} == {"all-reduce"}
+        assert total(loss, "all-reduce") == 3 * rows + 1
+        assert total(gradients, "all-reduce") == 2 * rows + shard
+        assert output_bytes(platform, f"tp-vocab-loss-program-{2 * i + 1}") == 4 * shard
+    assert total(collectives(text(platform, "tp-vocab-loss-program-6"), 8), "all-reduce") == 13
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
 def test_accelerators_communicate_less_than_cpus_in_explicit_mode(platform: str) -> None:
     """What lesson 20 states: both contributions to a gradient are added first, and sums are reduce-scattered."""
     tokens, weights = 2 * 256 * 1024, 3 * 1024 * 2048
