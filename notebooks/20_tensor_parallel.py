@@ -622,7 +622,7 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 #
 # For TPUs, we assume a closed ring along one axis, on which each device sends in both directions at once. It then sends half of the data over each of its two links along this axis. A link of a TPU v5e sends 50 GB/s, and a link of a TPU v5p sends 100 GB/s. With one direction only, or without a closed ring, the bandwidth is lower.
 #
-# The scaling book [derives such limits](https://jax-ml.github.io/scaling-book/training/). All rates are peaks, so real times are longer. If computation and communication overlap, only the longer time counts. Between nodes, we assume that each device sends all of its data to another node. If an all-reduce first adds inside each node, tensor parallelism can [span two nodes](https://jax-ml.github.io/scaling-book/gpus/).
+# The scaling book [derives limits on M](https://jax-ml.github.io/scaling-book/training/). All rates are peaks, so real times are longer. If computation and communication overlap, only the longer time counts. Between nodes, we assume that each device sends all of its data to another node. If an all-reduce first adds inside each node, tensor parallelism can [span two nodes](https://jax-ml.github.io/scaling-book/gpus/).
 
 # %% [markdown]
 # ## Summary

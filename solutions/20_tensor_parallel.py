@@ -278,7 +278,14 @@ def layout_w1_w4(mesh, params, x):
 #
 # **Example.** Let d = 2 and f = 4. All entries of `gate` are 20, and all entries of `x`, `up` and `down` are 1. Then `silu(40)` is almost 40, and each entry of the result is 4 · 40 · 2 = 320.
 #
-# **Judged.** The values and the type. The compiled program has exactly one collective, an all-reduce. On each device, it returns as many elements as the shard of the result has. In the program of the gradients with respect to the parameters and `x`, all collectives together return at most as many elements as two shards of the result and one shard of each parameter. So the gradient of `x` is all-reduced **once**, not once for each product. **Not judged.** The number of operations.
+# **Judged.** The values and the type. The collectives of a program together return this number of elements on each device.
+#
+# | program | collectives | elements |
+# |---|---|---|
+# | `gated_mlp` | exactly one all-reduce | a shard of the result |
+# | the gradients with respect to the parameters and `x` | any | at most two shards of the result and a shard of each parameter |
+#
+# One of the two shards is needed for the forward pass. So the gradient of `x` is all-reduced **once**, not once for each product. **Not judged.** The number of operations.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
