@@ -283,7 +283,7 @@ def layout_w1_w4(mesh, params, x):
 # | program | collectives | elements |
 # |---|---|---|
 # | `gated_mlp` | exactly one all-reduce | a shard of the result |
-# | the gradients with respect to the parameters and `x` | any | at most two shards of the result and a shard of each parameter |
+# | the gradients with respect to the parameters and `x` | only all-reduces or reduce-scatters | at most two shards of the result and a shard of each parameter |
 #
 # One of the two shards is needed for the forward pass. So the gradient of `x` is all-reduced **once**, not once for each product. **Not judged.** The number of operations.
 #
