@@ -57,3 +57,16 @@ def test_no_link_is_dead(page: str) -> None:
     text = (ROOT / page).read_text()
     targets = [target for target in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in target]
     assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_the_table_of_jax_pages_names_what_the_lessons_contain() -> None:
+    lines = re.findall(r"^\| (?!page).*\|$", (ROOT / "docs/jax_documentation.md").read_text(), re.MULTILINE)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    exercises = set(re.findall(r'answer="([\w-]+)"', "".join(p.read_text() for p in (ROOT / "solutions").glob("*.py"))))
+    assert len(rows) > 40
+    for page, lessons, practised in rows:
+        for lesson, sections in re.findall(r"notebooks/(\w+)\.ipynb\)((?:,? \*[^*]+\*)*)", lessons):
+            text = (ROOT / f"notebooks/{lesson}.py").read_text().replace("`", "").lower()
+            headings = set(re.findall(r"^# ## (?:deeper: )?(.*)$", text, re.MULTILINE))
+            assert {name.lower() for name in re.findall(r"\*([^*]+)\*", sections)} <= headings, (page, sections)
+        assert set(filter(None, practised.split(", "))) <= {*exercises, "all"}, page

@@ -55,7 +55,9 @@ def canvas(results: Sequence[Result]) -> str:
 
     Learners are matched by login. A notebook without a verdict leaves its cell empty, which changes no grade.
     """
-    lessons = {result.lesson: max(r.max_score for r in results if r.lesson == result.lesson) for result in results}
+    lessons: dict[str, float] = {}
+    for result in results:
+        lessons[result.lesson] = max(result.max_score, lessons.get(result.lesson, 0.0))
     scores = {(result.learner, result.lesson): result.score for result in graded(results)}
     learners = dict.fromkeys(result.learner for result in results)
     possible = ("    Points Possible", "", "", "", "", *lessons.values())
