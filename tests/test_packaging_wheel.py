@@ -1,4 +1,4 @@
-"""The package without a checkout: a wheel with the course in it, installed into an environment that has nothing else."""
+"""The package without a checkout: a wheel that contains the course, installed into an environment without anything."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def learner(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     folder = tmp_path_factory.mktemp("learner")
     subprocess.run([sys.executable, "-m", "venv", str(folder / "env")], check=True, timeout=120)
     python = folder / "env" / "bin" / "python"
-    subprocess.run([str(python), "-m", "pip", "install", "--quiet", str(wheel)], check=True, timeout=900)
+    subprocess.run([str(python), "-I", "-m", "pip", "install", "--quiet", str(wheel)], check=True, timeout=900)
     (folder / "home").mkdir()
     kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
 
