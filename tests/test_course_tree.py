@@ -104,7 +104,7 @@ def test_a_course_is_found_from_below(tiny, monkeypatch):
 def test_no_course_above(tmp_path):
     with pytest.raises(CourseError) as caught:
         Course.find(tmp_path)
-    fix = "Change to the folder of a course, or pass --course DIR"
+    fix = "Change to the folder of a course, pass --course DIR, or create a folder with `grader lab`"
     assert str(caught.value) == f"{tmp_path}: no course.toml in this folder or in one above it. {fix}."
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import desk
 import pytest
 
-from grader.course import Course, build, workspace
+from grader.course import Course, build, migrate, workspace
 
 TINY = Path(__file__).parent / "courses" / "course_tiny"
 COPIES = ["work/lessons/01_first.ipynb", "work/01_first/01_first.ipynb", "work/02_second/02_second.ipynb"]
@@ -152,3 +152,36 @@ def test_a_learner_begins_with_the_first_lesson(tiny):
     assert workspace.first(course) == "lessons/01_first.ipynb"
     shutil.rmtree(tiny / "work/lessons")
     assert workspace.first(course) == "01_first/01_first.ipynb"
+
+
+def test_a_learners_folder_of_the_installed_course(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("grader.core.layout.INSTALLED_COURSE", tiny)
+    home = tmp_path / "learner"
+    assert workspace.create(home)
+    assert not workspace.create(home), "what is there stays"
+    course = Course(home)
+    assert (course.home, course.root) == (home, tiny)
+    assert shown(home, workspace.copies(course)) == COPIES
+    assert course.shown(home / COPIES[0]) == COPIES[0]
+    assert not (tiny / "work").exists()
+    (home / COPIES[1]).write_text("mine")
+    own, earlier = workspace.renew(course, "01_first")
+    assert (own, earlier.parent) == (home / COPIES[1], home / "work/earlier")
+
+
+def test_a_newer_installed_course_is_carried_over(tiny, tmp_path, monkeypatch):
+    """As after `pip install --upgrade`: the learner's folder stays, and the course below it changes."""
+    monkeypatch.setattr("grader.core.layout.INSTALLED_COURSE", tiny)
+    home = tmp_path / "learner"
+    workspace.create(home)
+    workspace.copies(Course(home))
+    script = tiny / "solutions/01_first.py"
+    changed = script.read_text().replace("# Add", "# Now add")
+    assert changed != script.read_text()
+    script.write_text(changed)
+    build.build(Course(tiny))
+    course = Course(home)
+    [one] = [one for one in migrate.diff_all(course) if one.copy.own == home / COPIES[1]]
+    migrate.migrate(course, one.copy)
+    assert "Now add" in (home / COPIES[1]).read_text()
+    assert migrate.diff_all(course) == []

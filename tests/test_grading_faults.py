@@ -501,7 +501,7 @@ def test_an_examiner_that_ends_costs_no_notebook(tmp_path: Path, moments: random
     notebook = tmp_path / f"{LESSON.id}.ipynb"
     notebook.write_text('{"cells": []}')
     one = {"path": str(notebook), "learner": "someone", "lesson": LESSON.id}
-    with Pool("grader.grading.server:serve", {"root": str(COURSES / "small"), "secret": "s"}, 1) as pool:
+    with Pool("grader.grading.server:serve", {"home": str(COURSES / "small"), "secret": "s"}, 1) as pool:
         time.sleep(moments.uniform(0, 1))
         os.kill(pool.processes[0].pid, signal.SIGKILL)
         assert [Result.from_json(reply).max_score for reply in pool.map([one] * 3)] == [9.0] * 3
@@ -509,7 +509,7 @@ def test_an_examiner_that_ends_costs_no_notebook(tmp_path: Path, moments: random
 
 def test_examiners_that_all_end_are_a_fault(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """They cannot open the course. Nobody waits for ever."""
-    with Pool("grader.grading.server:serve", {"root": str(tmp_path), "secret": "s"}, 1) as pool:
+    with Pool("grader.grading.server:serve", {"home": str(tmp_path), "secret": "s"}, 1) as pool:
         [lost] = pool.map([{"path": "x", "learner": "someone", "lesson": LESSON.id}])
     assert isinstance(lost, Fault)
     assert "course.toml" in capfd.readouterr().err
@@ -517,7 +517,7 @@ def test_examiners_that_all_end_are_a_fault(tmp_path: Path, capfd: pytest.Captur
 
 def test_a_zygote_that_ends_by_itself_is_started_once(capfd: pytest.CaptureFixture[str]) -> None:
     """Here it cannot import what it is told to. Another would end in the same way, and print the same."""
-    pool = Pool(EXAMINER, {"root": str(COURSES / "small"), "secret": "s"}, 2, [".nowhere"])
+    pool = Pool(EXAMINER, {"home": str(COURSES / "small"), "secret": "s"}, 2, [".nowhere"])
     with pytest.raises(Fault, match="ended with status 1"), pool:
         pass
     assert pool.ask(0, {}).kind == "refused"
@@ -530,7 +530,7 @@ def test_a_patient_examiner_gives_way_with_all_that_it_starts(built: Callable[[s
     levels = [os.getpriority(os.PRIO_PROCESS, 0), kernel.PATIENCE]
     notebook = write(fill(exercises_path(course, LESSON.id), {DOUBLE: asks}), tmp_path / f"{LESSON.id}.ipynb")
     one = {"path": str(notebook), "learner": "someone", "lesson": LESSON.id, "only": DOUBLE}
-    with Pool("grader.grading.server:serve", {"root": str(course.root), "secret": "s"}, 2, patient=1) as pool:
+    with Pool("grader.grading.server:serve", {"home": str(course.root), "secret": "s"}, 2, patient=1) as pool:
         said = [Result.from_json(pool.ask(place, one)).checks[0].message for place in (0, 1)]
         assert [psutil.Process(one.pid).nice() for one in pool.processes] == levels
         shares = [Path(f"/proc/{one.pid}/autogroup") for one in pool.processes]

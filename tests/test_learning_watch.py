@@ -85,7 +85,7 @@ def test_whatever_becomes_of_its_folder(desk: Desk) -> None:
         assert eventually(lambda: list(watching.temporary.glob("grader-watch-*/grade/*/*.ipynb")))  # it is being judged
         desk.own.unlink()
         seen = watching.says("✓ 01_small · Double: 3 of 3", seen)
-        seen = watching.says("work/01_small/01_small.ipynb no longer exists. `make lab` creates a new copy", seen)
+        seen = watching.says("work/01_small/01_small.ipynb no longer exists. `grader lab` creates a new copy", seen)
         shutil.rmtree(desk.root / "work")
         desk.lay_out()
         desk.save(double="right", mean="right")

@@ -19,6 +19,8 @@ HEADER = """\
 # `make lock UPGRADE=jax` the newest of one. Then run `make test` before you commit.
 """
 
+EXTRAS = ("instructor", "dev")
+
 
 def split(without_torch: str, with_torch: str) -> tuple[str, str]:
     """Two resolutions as two locks: what torch alone needs stands apart; CUDA's packages are torch's own to pin."""
@@ -48,7 +50,7 @@ def lock(upgrade: str, root: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
     run_pip([str(home / "bin" / "python"), "-m", "pip", "install", "uv"], root)
     uv = home / "bin" / "uv"
-    base, extra = split(resolve(uv, ("dev",), upgrade, root), resolve(uv, ("dev", "torch"), upgrade, root))
+    base, extra = split(resolve(uv, EXTRAS, upgrade, root), resolve(uv, (*EXTRAS, "torch"), upgrade, root))
     (root / LOCK).write_text(HEADER.format(what="Everything but torch.") + base)
     (root / TORCH_LOCK).write_text(HEADER.format(what="torch, torchvision and what only they need.") + extra)
     print(f"Wrote {LOCK} and {TORCH_LOCK}. Review the difference, then run make test.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from shlex import quote
 
 from grader.cli import author, grade, instructor, learner
 from grader.cli.app import app
@@ -13,6 +14,9 @@ from grader.core.text import LogStream
 from grader.course import CourseError
 
 __all__ = ["app", "author", "grade", "instructor", "learner", "main"]
+
+
+INSTRUCTORS = {"alembic", "bleach", "jsonschema", "nbgrader", "sqlalchemy"}  # of the extra `instructor`
 
 
 def main() -> None:
@@ -26,6 +30,11 @@ def main() -> None:
             setattr(sys, name, LogStream(stream))
     try:
         app()
+    except ModuleNotFoundError as problem:
+        if str(problem.name).partition(".")[0] not in INSTRUCTORS:
+            raise
+        text = f"This command needs {problem.name}. Run: {quote(sys.executable)} -m pip install 'jaxercise[instructor]'"
+        raise SystemExit(fail(text).exit_code) from None
     except CourseError as problem:
         err.print(str(problem), soft_wrap=True)
         raise SystemExit(2) from None

@@ -126,6 +126,9 @@ def build(
     The text is in notebooks/NN_topic.py and solutions/NN_topic.py.
     """
     course = open_course()
+    if course.home != course.root:
+        fix = "To change it, clone its repository. `grader new exercise --to DIR` adds exercises of your own."
+        raise fail(f"{course.home} uses the installed course, whose notebooks are built. {fix}")
     refuse_unknown(lessons or (), course)
     if not check:
         for path in builder.build(course, lessons or None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,7 @@ def instructor(options: JupyterLabOptions = None) -> None:
     Formgrader and the Assignment List are in the menu Nbgrader. Options after `--` are passed to JupyterLab, as in
     `grader instructor -- --no-browser`.
     """
+    import_module("nbgrader")  # JupyterLab would open without its extensions
     course = open_course()
     if not (course.root / "nbgrader_config.py").is_file():
         raise fail(f"There is no nbgrader_config.py in {course.root}. Copy the one of this project there.")

@@ -19,6 +19,7 @@ from grader.cli.app import (
     PlatformOption,
     absence,
     app,
+    course_folder,
     open_course,
     refuse_unknown,
     suggestion,
@@ -26,6 +27,7 @@ from grader.cli.app import (
 from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, warn
 from grader.cli.grade import list_manual_tasks, machine_for
 from grader.core import files
+from grader.core.layout import course_above
 from grader.core.points import number, phrase, total
 from grader.core.result import CheckResult, Result, document
 from grader.course import Course, CourseError, Lesson, migrate, workspace
@@ -37,7 +39,9 @@ from grader.sandbox.accelerators import Hardware
 NOTEBOOK = "A notebook or a lesson id, such as 05_vmap for work/05_vmap/05_vmap.ipynb."
 EXERCISE = "Only this exercise, by its id, its title, or a part of either."
 JSON = "Also write the result to FILE, and each exercise to stderr as soon as it is graded."
+FOLDER = "Your folder, which is created if it is missing. [default: the course of this folder, else jaxercise]"
 JupyterLabOptions = Annotated[list[str] | None, Argument(metavar="-- OPTIONS", help="Options of JupyterLab.")]
+DEFAULT_FOLDER = "jaxercise"
 MARKS = {"done": ("✓", "green"), "begun": ("◐", "yellow"), "open": ("○", "dim")}
 # Left alone, JupyterLab saves what it has open, and asks then: its red button would write the old notebook back.
 RELOAD = "If it is open in JupyterLab, choose File > Reload Notebook from Disk (or Revert, if JupyterLab asks)."
@@ -47,15 +51,20 @@ RELOAD = "If it is open in JupyterLab, choose File > Reload Notebook from Disk (
 def lab(
     options: JupyterLabOptions = None,
     open_browser: Annotated[bool, Option("--open/--no-open", help="Open JupyterLab after creating the copies.")] = True,
+    folder: Annotated[Path | None, Option("--folder", metavar="DIR", help=FOLDER)] = None,
 ) -> None:
     """Open JupyterLab on your copies of the notebooks.
 
     Copies new notebooks to work/ first, and overwrites nothing there. Options after `--` are passed to JupyterLab, as
     in `grader lab -- --no-browser`.
     """
-    course = open_course()
+    if folder is None and course_above(course_folder()) is None:
+        folder = course_folder() / DEFAULT_FOLDER
+    if folder is not None and workspace.create(folder):
+        echo(f"Created {folder}, your folder of the course.")
+    course = open_course() if folder is None else Course(folder)
     added = workspace.copies(course)
-    echo(f"work/: {phrase(len(added), 'new file')}, nothing overwritten.")
+    echo(f"{course.home / 'work'}: {phrase(len(added), 'new file')}, nothing overwritten.")
     _list_changes(course)
     if open_browser:
         ours = ["--ServerApp.root_dir=work", f"--LabApp.default_url=/lab/tree/{workspace.first(course)}"]
@@ -70,7 +79,7 @@ def become_jupyterlab(course: Course, role: str, options: list[str]) -> NoReturn
     os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, folders))
     # So that `grader` is found in the terminals of that JupyterLab, and alembic by nbgrader.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    os.chdir(course.root)
+    os.chdir(course.home)
     os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *options])
 
 
@@ -160,8 +169,8 @@ def _own_notebook(course: Course, typed: Path) -> Path:
     if str(typed) in course.lesson_ids:
         typed = workspace.exercises_copy(course, str(typed))
         if not typed.is_file():
-            raise fail(f"There is no {typed} yet. Run `make lab`, which creates your copies.")
-    path = next((path for path in (typed, course.root / typed) if path.is_file()), None)
+            raise fail(f"There is no {typed} yet. `grader lab` creates your copies.")
+    path = next((path for path in (typed, course.home / typed) if path.is_file()), None)
     if path is None:
         lesson = typed.name.removesuffix(".ipynb")
         raise fail(f"{absence(course, str(typed), 'notebook')} {suggestion(course, lesson)}")

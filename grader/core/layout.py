@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).resolve().parents[1]  # grader/
 SOURCE = PACKAGE.parent  # the folder to put on PYTHONPATH: a checkout, or site-packages
 COURSE_FILE = "course.toml"
+INSTALLED_COURSE = PACKAGE / "installed_course"  # in a wheel; a checkout is a course itself
 GLOSSARY = "docs/glossary.md"  # lessons and exercises link to it, so it goes where they go
 # Files that a browser takes for a page and runs what is in them: nbgrader hands none of them on.
 PAGES = ("*.htm", "*.html", "*.mht", "*.mhtml", "*.shtml", "*.svg", "*.xht", "*.xhtml", "*.xml", "*.xsl")
@@ -31,6 +33,14 @@ EXAMINER, PROOF = "grader.grading.server:serve", "grader.prove.proof_server:serv
 def course_above(folder: Path) -> Path | None:
     """Returns the root of the course that `folder` lies in, or None."""
     return next((one for one in (folder, *folder.parents) if (one / COURSE_FILE).is_file()), None)
+
+
+def course_source(home: Path) -> Path:
+    """Returns the folder with the text and the notebooks of the course whose learner's folder is `home`: `home` itself,
+    or the course in this installation where its course.toml says `installed = true`. Raises OSError and ValueError."""
+    if tomllib.loads((home / COURSE_FILE).read_text(encoding="utf-8")).get("installed") is not True:
+        return home
+    return INSTALLED_COURSE if INSTALLED_COURSE.is_dir() else SOURCE
 
 
 def session_notebook(namespace: dict[str, Any]) -> Path | None:

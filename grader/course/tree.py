@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from grader.core.layout import COURSE_FILE, PAGES, course_above
+from grader.core.layout import COURSE_FILE, PAGES, course_above, course_source
 from grader.course import nbgrader_lesson, reader
 from grader.course.exercises import Lesson
 from grader.course.nbgrader_lesson import ImportedText
@@ -35,10 +35,12 @@ class Planned:
 
 class Course:
     """A course below `root`. Files are read when they are needed, once; CourseError lists what is wrong in them.
-    In an overlay `base` is the course that it extends: its text is read there, and everything is built here."""
+    In an overlay `base` is the course that it extends: its text is read there, and everything is built here. Learners'
+    copies and all that is cached are written to `home`. This is `root`, unless `root` is the installed course."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = Path(root).resolve()
+    def __init__(self, home: Path) -> None:
+        self.home = Path(home).resolve()
+        self.root = _source(self.home)
         content = _read_outline(self.root)
         self.base = _course_below((self.root / content["extends"]).resolve()) if "extends" in content else None
         self.name: str = content.get("name") or (self.base.name if self.base is not None else "")
@@ -58,7 +60,7 @@ class Course:
         begin = Path(start or Path.cwd()).resolve()
         root = course_above(begin)
         if root is None:
-            fix = "Change to the folder of a course, or pass --course DIR"
+            fix = "Change to the folder of a course, pass --course DIR, or create a folder with `grader lab`"
             raise CourseError([Problem(str(begin), 0, f"no {COURSE_FILE} in this folder or in one above it", fix)])
         return cls(root)
 
@@ -171,7 +173,7 @@ class Course:
 
     def shown(self, path: Path) -> str:
         """Returns the path as messages and links write it: relative to the course, with forward slashes."""
-        return Path(os.path.relpath(path, self.root)).as_posix()
+        return Path(os.path.relpath(path, self.home)).as_posix()
 
     def exercise_ids(self, lesson_id: str) -> tuple[str, ...]:
         """Returns the ids of a lesson's exercises, without parsing its text."""
@@ -233,6 +235,14 @@ def _course_below(root: Path) -> Course:
         return Course(root)
     except CourseError as error:
         raise CourseError(replace(problem, path=str(root / problem.path)) for problem in error.problems) from None
+
+
+def _source(home: Path) -> Path:
+    """The folder that a course is read from; a course.toml that cannot be read is reported with its line later."""
+    try:
+        return course_source(home)
+    except ValueError:
+        return home
 
 
 def _read_outline(root: Path) -> dict[str, Any]:

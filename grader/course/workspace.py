@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 
 from grader.core import files
-from grader.core.layout import GLOSSARY
+from grader.core.layout import COURSE_FILE, GLOSSARY
 from grader.core.notebook import Notebook, Unreadable, read_complete, sign, text
 from grader.course import build, notebook_builder
 from grader.course.tree import Course
@@ -31,6 +31,12 @@ JUPYTER = Path(__file__).parent / "jupyter"
 IN_EXERCISES = (("../../notebooks/", "../lessons/"), ("../../images/", "../images/"), ("../../docs/", "../docs/"))
 IN_LESSONS = (("../exercises/", "../"),)
 IN_GLOSSARY = (b"../notebooks/", b"../lessons/")
+
+
+LEARNERS_COURSE = """\
+# Your folder of the course that is installed with the package jaxercise. work/ contains your notebooks.
+installed = true
+"""
 
 
 class NothingBuilt(Exception):
@@ -61,6 +67,16 @@ class Copy:
             # JupyterLab's Validate button refuses a locked cell whose checksum is not its text's.
             sign(cell)
         return notebook
+
+
+def create(folder: Path) -> bool:
+    """Makes `folder` a learner's folder of the installed course, unless it has a course already; returns whether it
+    was made. Raises OSError."""
+    if (folder / COURSE_FILE).exists():
+        return False
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write(folder / COURSE_FILE, LEARNERS_COURSE, mode=0o644)
+    return True
 
 
 def planned(course: Course, lesson_id: str) -> tuple[Copy, Copy]:
@@ -97,7 +113,7 @@ def renew(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
 
 def answers(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
     """Writes the notebook of a lesson's answers unless its cells are there; returns it and where an older one is."""
-    own = course.root / "work" / "answers" / f"{lesson_id}.ipynb"
+    own = course.home / "work" / "answers" / f"{lesson_id}.ipynb"
     if course.lesson(lesson_id).data:  # in a folder of its own with them
         own = own.parent / lesson_id / own.name
         _write_data(course, lesson_id, own.parent)
@@ -117,7 +133,7 @@ def replace(course: Course, own: Path, content: Notebook | bytes) -> Path | None
     if os.path.lexists(own):
         name = own.stem if own.parent.name == own.stem else f"{own.parent.name}_{own.stem}"
         now = datetime.now()  # in the learner's time zone
-        earlier = course.root / "work" / "earlier" / f"{name}_{now:%Y-%m-%d_%H%M%S_%f}{own.suffix}"
+        earlier = course.home / "work" / "earlier" / f"{name}_{now:%Y-%m-%d_%H%M%S_%f}{own.suffix}"
         earlier.parent.mkdir(parents=True, exist_ok=True)
         own.rename(earlier)
     try:
@@ -141,16 +157,16 @@ def first(course: Course) -> str:
     for copy in (lesson_copy, exercises_copy):
         for lesson_id in course.ids:
             if copy(course, lesson_id).is_file():
-                return copy(course, lesson_id).relative_to(course.root / "work").as_posix()
+                return copy(course, lesson_id).relative_to(course.home / "work").as_posix()
     return ""
 
 
 def lesson_copy(course: Course, lesson_id: str) -> Path:
-    return course.root / "work" / "lessons" / f"{lesson_id}.ipynb"
+    return course.home / "work" / "lessons" / f"{lesson_id}.ipynb"
 
 
 def exercises_copy(course: Course, lesson_id: str) -> Path:
-    return course.root / "work" / lesson_id / f"{lesson_id}.ipynb"
+    return course.home / "work" / lesson_id / f"{lesson_id}.ipynb"
 
 
 def data(course: Course, lesson_id: str) -> None:
@@ -172,6 +188,6 @@ def linked(course: Course) -> None:
     if (course.root / GLOSSARY).is_file():
         wanted[GLOSSARY] = (course.root / GLOSSARY).read_bytes().replace(*IN_GLOSSARY)
     for name, content in wanted.items():
-        own = course.root / "work" / name
+        own = course.home / "work" / name
         if not own.is_file() or own.read_bytes() != content:
             files.write(own, content, mode=0o644)

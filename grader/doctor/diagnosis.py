@@ -69,9 +69,9 @@ def examine(course: Course | None) -> Iterator[Finding]:
             yield installation.versions(checkout, installation.is_ours(checkout), repair)
         yield installation.torch(course)
         if course is not None:
-            yield work(course.root)
-            yield disk(course.root)
-            yield from filter(None, [installation.course_of_another(course.root), file_system(course.root)])
+            yield work(course.home)
+            yield disk(course.home)
+            yield from filter(None, [installation.course_of_another(course.home), file_system(course.home)])
         else:
             yield Finding("fine", "This folder is not in a course, so no course was checked.")
         yield installation.kernel(jupyter)

@@ -73,7 +73,7 @@ def strays(folder: Path, course: Course) -> list[Path]:
 
 def secret(course: Course) -> str:
     """Returns what the seeds of hidden inputs are made from: the file `.secret` beside course.toml, if there is one."""
-    path = course.root / ".secret"
+    path = course.home / ".secret"
     return path.read_text().strip() if path.exists() else LOCAL_SECRET
 
 
@@ -82,7 +82,7 @@ def without_secret(course: Course) -> str | None:
     if course.base is None or secret(course) not in ("", LOCAL_SECRET):
         return None
     return (
-        f"There is no secret in {course.root / '.secret'}, so learners can compute the inputs of hidden checks. "
+        f"There is no secret in {course.home / '.secret'}, so learners can compute the inputs of hidden checks. "
         "docs/overlay.md explains how to create one. Grades may change then."
     )
 
@@ -143,7 +143,7 @@ def grade(
     lessons = sorted({entry.lesson for entry in entries if entry not in done})
     for group in device_groups(course, machine, lessons):
         here = [entry for entry in entries if entry not in done and entry.lesson in group.lessons]
-        opening = {"root": str(course.root), "secret": secret(course), "edition": edition}
+        opening = {"home": str(course.home), "secret": secret(course), "edition": edition}
         opening |= {"machine": asdict(group.machine), "notes": group.notes}
         platform = group.machine.platform
         at_once = cores(jobs or (None if platform.is_cpu else ON_AN_ACCELERATOR), len(here))
@@ -175,7 +175,7 @@ def private_folders(course: Course, entries: Iterable[Entry]) -> set[str]:
     submissions."""
     courses = (course, *([course.base] if course.base is not None else []))
     submitted = (entry.path.absolute().parents[:3][-1] for entry in entries)
-    return {os.path.realpath(place) for place in (*(one.root for one in courses), *submitted)}
+    return {os.path.realpath(place) for place in (*(one.root for one in courses), course.home, *submitted)}
 
 
 def _result(entry: Entry, reply: Any) -> Result:

@@ -151,7 +151,7 @@ class ResultCache:
         return {"around": self.environment, "secret": secret, "course": self._lessons[lesson]}
 
     def _path(self, learner: str, lesson: str) -> Path:
-        return self.course.root / "build" / "graded" / lesson / f"{file_name(learner)}.json"
+        return self.course.home / "build" / "graded" / lesson / f"{file_name(learner)}.json"
 
     def _seal(self, learner: str, lesson: str, content: Any) -> str:
         text = json.dumps([learner, lesson, content], sort_keys=True)
@@ -161,7 +161,7 @@ class ResultCache:
     def _own_key(self) -> bytes:
         """The key of this cache, made when first needed. Not the course's secret: that may change, and earlier results
         still have to tell what the grade was."""
-        path = self.course.root / "build" / "graded" / ".key"
+        path = self.course.home / "build" / "graded" / ".key"
         new = secrets.token_hex(32)
         for _ in range(2):
             with contextlib.suppress(OSError, ValueError):

@@ -71,7 +71,7 @@ class Pool:
             patient: how many of them, the last ones, work only while the others do not need the processors.
         """
         self.entry, self.opening, self.jobs = entry, opening, jobs
-        self._start = partial(Zygote.start, sorted(modules), platform, count, sorted({opening["root"], *hidden}))
+        self._start = partial(Zygote.start, sorted(modules), platform, count, sorted({opening["home"], *hidden}))
         self._lock = threading.Lock()
         self._first_patient = jobs - patient
         self.processes: list[Process | None] = [None] * jobs

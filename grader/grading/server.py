@@ -30,18 +30,18 @@ class ExaminerServer:
     """The lessons of one course that this process has opened."""
 
     def __init__(
-        self, zygote: Zygote, root: str, secret: str, edition: Parts | None = None,
+        self, zygote: Zygote, home: str, secret: str, edition: Parts | None = None,
         machine: dict[str, Any] | None = None, notes: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
-        """Open the course in `root`.
+        """Open the course in `home`.
 
         `edition` is the `environment_fingerprint` of the grader, without which no results are cached; `machine` the
         devices that this process grades on, as JSON; `notes` state for lessons why these are not those asked for.
         """
         self.zygote, self.secret, self.notes = zygote, secret, notes or {}
         self.machine = Hardware(**machine | {"platform": Platform(**machine["platform"])}) if machine else ON_CPUS
-        self.course = Course(Path(root))
-        self.build = self.course.root / "build"
+        self.course = Course(Path(home))
+        self.build = self.course.home / "build"
         self.cache = ResultCache(self.course, secret, edition) if edition else None
         self.examiners: dict[str, Examiner] = {}
         begin(**CompileCache.of_our_own(self.build, "examiners", self.machine).terms)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.core import files
-from grader.core.layout import COURSE_FILE, course_above
+from grader.core.layout import COURSE_FILE, course_above, course_source
 from grader.core.notebook import part
 from grader.core.points import is_full, number, total
 
@@ -118,7 +118,7 @@ def course_map() -> Map:
     root = course_above(here)
     graded = read_state(GRADED)
     try:
-        lessons = tomllib.loads((root / COURSE_FILE).read_text(encoding="utf-8"))["lesson"] if root else []
+        lessons = tomllib.loads((course_source(root) / COURSE_FILE).read_text("utf-8"))["lesson"] if root else []
         return Map(tuple(_tile(lesson, here, graded.get(lesson["id"])) for lesson in lessons))
     except (OSError, ValueError, KeyError, TypeError):  # another project's course.toml
         return Map(())

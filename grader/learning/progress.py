@@ -55,7 +55,7 @@ def note(course: Course, result: Result) -> dict[str, Any] | None:
     `lesson_progress` reads: all lessons' progress; None where nothing was graded."""
     if result.problem is not None:
         return None
-    with change_state(GRADED, course.root) as graded:
+    with change_state(GRADED, course.home) as graded:
         before, best = _best(graded.get(result.lesson)), {}
         for exercise in course.lesson(result.lesson).exercises:
             earned = total(check.points for check in result.checks if check.exercise == exercise.id)
@@ -66,7 +66,7 @@ def note(course: Course, result: Result) -> dict[str, Any] | None:
 
 def lesson_progress(course: Course, graded: Mapping[str, Any] | None = None) -> list[LessonProgress]:
     """Returns the progress of all lessons with exercises, from `graded` (of `note`) or the file. Raises CourseError."""
-    graded = read_state(GRADED, course.root) if graded is None else graded
+    graded = read_state(GRADED, course.home) if graded is None else graded
     found = []
     for name in course.lesson_ids:
         lesson, best = course.lesson(name), _best(graded.get(name))

@@ -130,7 +130,7 @@ class Watch:
             notebook.take(read_bytes(path))
             moment = path.stat().st_mtime
         except (Unreadable, OSError):
-            gone = f"{shown} no longer exists. `make lab` creates a new copy. An older one may be in work/earlier/."
+            gone = f"{shown} no longer exists. `grader lab` creates a new copy. An older one may be in work/earlier/."
             half = f"{shown} cannot be read as a notebook. Save it again to grade it."
             self._doubt = began + DOUBT_S, half if path.is_file() else gone
             return
@@ -200,7 +200,7 @@ class Watch:
             return None
         current = self.current
         try:
-            self._open(Course(self.course.root))
+            self._open(Course(self.course.home))
         except (CourseError, OSError) as problem:
             first = str(problem).splitlines()[0]
             self.warning = f"The course's text has changed and breaks a rule. The previous version is used. {first}"

@@ -109,7 +109,7 @@ def _verdict(watch: Watch, console: Console, width: int) -> list[Text]:
     elif exercise.id in notebook.todo:
         lines = [Text("Not graded yet.")]
     elif not notebook.read:
-        lines = [Text(f"There is no {watch.course.shown(watch.path(watch.current))} yet. Run `make lab`.")]
+        lines = [Text(f"There is no {watch.course.shown(watch.path(watch.current))} yet. Run `grader lab`.")]
     else:
         lines = [Text("Not started: the answer cell is unchanged.")]
     return [Text(exercise.title, "bold"), *lines]

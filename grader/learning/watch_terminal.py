@@ -47,7 +47,7 @@ class NotebookWatcher:
     """Calls `tell(lesson)`, in its own thread, for each notebook that was saved or is gone since this was made."""
 
     def __init__(self, course: Course, tell: Callable[[str], None]) -> None:
-        self.folder, self.tell = course.root / "work", tell
+        self.folder, self.tell = course.home / "work", tell
         self._stamps: dict[str, tuple[int, int, int]] = {}
         self.reopen(course)
         self._over, self._thread = threading.Event(), threading.Thread(target=self._follow, daemon=True)
@@ -107,7 +107,7 @@ class ExaminerClient:
         """Starts new examiners, for a course that has changed."""
         self.close()
         self.busy = [False, False]  # whether the examiner for verdicts, and the other one, is at work
-        opening = {"root": str(course.root), "secret": secret(course)}
+        opening = {"home": str(course.home), "secret": secret(course)}
         self._pool = Pool(EXAMINER, opening, len(self.busy), imports(course, course.lesson_ids), patient=1).__enter__()
 
     def ask(self, request: GradeRequest, content: bytes) -> None:
@@ -178,7 +178,7 @@ def run(course: Course, console: Console) -> int:
             saves = NotebookWatcher(course, lambda lesson: events.put(("saved", lesson)))
             stack.callback(saves.close)
             watch, view = Watch(course), WatchView(console, live)
-            work = course.root / "work"
+            work = course.home / "work"
             view.say(f"Watching the notebooks under {work}. Each is graded when it is saved. Ctrl-C stops the watch.")
             _loop(watch, events, saves, view)
     except Stopped as stopped:

@@ -110,7 +110,7 @@ def prove(
 
 
 def _pool(course: Course, lessons: Sequence[str], jobs: int) -> Pool:
-    return Pool(PROOF, {"root": str(course.root), "secret": "proof"}, jobs, imports(course, lessons))
+    return Pool(PROOF, {"home": str(course.home), "secret": "proof"}, jobs, imports(course, lessons))
 
 
 def show(proof: Proof, console: Console) -> None:
