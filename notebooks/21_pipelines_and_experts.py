@@ -84,9 +84,7 @@ for stages, marker in ((2, "o"), (4, "s"), (8, "^")):
     axes.plot(counts, idle, marker, color=plots.INK, markersize=4)
 axes.set(xscale="log", xlabel="micro-batches M", ylabel="idle fraction", xticks=counts, xticklabels=counts)
 axes.legend()
-plots.show(
-    f"The simulation (points) is on the lines of the formula. Eight stages: from {idle[0]:.0%} to {idle[-1]:.0%} idle."
-)
+plots.show(f"The points are on the lines of the formula. Eight stages: {idle[0]:.0%} to {idle[-1]:.0%} idle.")
 
 # %% [markdown]
 # The simulated points are on the lines of the formula. For a small bubble, use many more micro-batches than stages. Each of them needs at least one example on each device, which limits their number. *Deeper: schedules and memory* shows a second schedule.
