@@ -1118,7 +1118,7 @@ def balance_loss(logits, axis):
 
 # %% [markdown] task="moe-dispatch" stars=3 minutes=40 skills="moe-balance,19_shard_map,05_vmap"
 # ## Send tokens to their experts
-# **Goal.** Compute a layer whose experts are stored on different devices. Each device dispatches its tokens to the devices of their experts, receives the results and combines them.
+# **Goal.** Compute a layer whose experts are stored on different devices. In the lesson, each device has one expert, and products with a mask of shape (tokens, experts, capacity) copy the rows. On a device with many tokens, these products need more operations than the experts. Now a device has one or several experts, and you copy the rows without such products.
 #
 # **Signature.** `moe_dispatch(expert, params, x, logits, capacity)` runs on a mesh with an axis `expert` of N devices. `params` is a tree with leaves `float32[E@expert,...]`, one entry for each of E experts, and E is a multiple of N. `x` is a `float32[T@expert,d]` of tokens, and `logits` a `float32[T@expert,E]`. `expert(p, x)` applies one expert to tokens of shape (n, d) and returns shape (n, d), where `p` has the leaves of one entry of `params`. `capacity` is a Python int.
 #
@@ -1126,7 +1126,7 @@ def balance_loss(logits, axis):
 #
 # **Example.** On two devices with two tokens each and `capacity=1`, suppose that both tokens of the first device choose expert 1. Then the second of these tokens is dropped, and its result is 0. The tokens of the second device choose the experts 1 and 0, and both are sent. Expert 1 receives one token from each device, because each device has its own places for each expert.
 #
-# **Judged.** The values and the type, and the gradients with respect to `params`, `x` and `logits`. The compiled program contains two all-to-alls over the N devices and no other collectives. Each all-to-all returns at most E · capacity · d elements on each device. Checks use one and several experts on each device. **Not judged.** Ties between logits, and how you find the place of a token.
+# **Judged.** The values and the type, and the gradients with respect to `params`, `x` and `logits`. The compiled program contains two all-to-alls over the N devices and no other collectives. Each all-to-all returns at most E · capacity · d elements on each device. With 64 tokens on each device, the program performs at most three times as many operations as the experts alone. Checks use one and several experts on each device. **Not judged.** Ties between logits, and how you find the place of a token.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1281,8 +1281,38 @@ with jax.set_mesh(mesh):
     got = ask(probe_gradients, *(place(mesh, tree, "expert") for tree in (params, x, logits, weights)))
 compare(got, wanted, label="the gradient", rtol=1e-4, atol=1e-4)
 
+# %% hidden="moe-dispatch" name="work" points=1
+"""With 64 tokens on each device, the experts do at least a third of the work."""
+
+
+def probe_many_tokens(params, x, logits, capacity):
+    return moe_dispatch(expert_mlp, params, x, logits, capacity)
+
+
+rng, mesh = inputs.rng(), grid(4, names=("expert",))
+tokens, experts, width, hidden, capacity = 4 * 64, 8, 16, 8, 16
+params, x = stacked(rng, experts, width, hidden, b2=(width,)), rng.normal(size=(tokens, width)).astype(np.float32)
+choice = np.concatenate([rng.permutation(64) % experts for _ in range(4)])  # each expert gets 8 tokens of each device
+logits = (3 * np.eye(experts)[choice]).astype(np.float32)
+gate = np.exp(3) / (np.exp(3) + experts - 1)
+wanted = np.zeros((tokens, width), np.float32)
+for e in range(experts):
+    rows = np.tanh(x[choice == e] @ params["w1"][e] + params["b1"][e])
+    wanted[choice == e] = gate * (rows @ params["w2"][e] + params["b2"][e])
+with jax.set_mesh(mesh):
+    arrays = [place(mesh, tree, "expert") for tree in (params, x, logits)]
+    made = program(probe_many_tokens, *arrays, capacity)
+    compare(made.run(*arrays, capacity), wanted, label="the result", rtol=1e-4, atol=1e-5)
+needed = 4 * experts * capacity * width * hidden  # two products for each of the rows that a device receives
+if made.flops:
+    require(
+        made.flops <= 3 * needed,
+        f"The program performs {made.flops / needed:.0f} times as many operations as the experts. The limit is 3 times. "
+        "Copy the rows by their indices, without products with a mask.",
+    )
+
 # %% [markdown] why="moe-dispatch"
-# Shapes in a compiled program are static, so each device always sends E · capacity rows, even if some of the rows are empty. The transpose of an all-to-all is an all-to-all, so the backward pass sends gradients along the same routes in the opposite direction. The choice of an expert has no gradient, so the router is trained only through the gate. **Next:** If T tokens were distributed evenly over E experts and N devices, which capacity would suffice? How much of what you send is empty if the capacity is twice as large?
+# A product with a mask multiplies every token by every place of the buffer. Copying by indices touches each token once. Shapes in a compiled program are static, so each device always sends E · capacity rows, even if some of the rows are empty. The transpose of an all-to-all is an all-to-all, so the backward pass sends gradients along the same routes in the opposite direction. The choice of an expert has no gradient, so the router is trained only through the gate. **Next:** If T tokens were distributed evenly over E experts and N devices, which capacity would suffice? How much of what you send is empty if the capacity is twice as large?
 
 
 # %% equivalent="moe-dispatch" because="The array has one column here, and JAX clips the index."
@@ -1493,7 +1523,7 @@ def moe_dispatch(expert, params, x, logits, capacity):
     return jax.shard_map(on_one_device, in_specs=P("expert"), out_specs=P("expert"))(params, x, logits)
 
 
-# %% right="moe-dispatch"
+# %% wrong="moe-dispatch" because="Copies the rows by products with a mask, which need more operations than the experts."
 def moe_dispatch(expert, params, x, logits, capacity):
     def on_one_device(params, x, logits):
         n, experts, width = jax.lax.axis_size("expert"), logits.shape[1], x.shape[1]
