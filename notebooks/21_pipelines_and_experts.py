@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 21 · Pipelines and experts: models that no device can store
 #
-# *The core takes about 35 minutes. Eleven "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run a pipeline, send tokens to experts on other devices, and choose a mesh.
+# *The core takes about 35 minutes. Twelve "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run a pipeline, send tokens to experts on other devices, and choose a mesh.
 #
 # **Prerequisites.** `scan` (lesson 08), FSDP (18), `shard_map`, its collectives and `pcast` (19). Try to answer these questions from memory.
 #
@@ -464,8 +464,6 @@ plots.show(
 # 3. PP along slow links, because it sends least.
 # 4. EP along `data` for layers with experts.
 #
-
-# %% [markdown]
 # ## Deeper: schedules and memory
 # A *schedule* is the order in which each stage performs its forward (F) and backward (B) passes. GPipe performs all forward passes first. *1F1B* (one forward, one backward) starts each backward pass as early as possible.
 
@@ -604,7 +602,7 @@ for visits in (1, 2, 4):
 # ## Deeper: balance the experts
 # There are two ways to make a router use all experts equally. The first is a [load-balancing loss](../docs/glossary.md#load-balancing-loss), as in the [Switch Transformer](https://arxiv.org/abs/2101.03961). For E experts it is E · Σ f · p, a sum over the experts. Here f is the fraction of the tokens that choose an expert, and p is the mean of its probability over all tokens. If both are uniform, the loss is 1. It is larger if experts with many tokens also have high probabilities. In training, you add it to the main loss with a small factor. You compute it in the exercise "A loss that balances experts".
 #
-# The second way, used in [DeepSeek-V3](https://arxiv.org/abs/2412.19437), changes no loss. Each expert has a *bias*, which is added to its logits for the choice, but not for the gate. After each step, the bias of an expert with more tokens than the mean decreases by a constant, and the other biases increase. The counts need a `psum`, because each device has only a part of the tokens.
+# The second way needs no gradient. [DeepSeek-V3](https://arxiv.org/abs/2412.19437) uses it together with a small loss. Each expert has a *bias*, which is added to its logits for the choice, but not for the gate. After each step, the biases of experts with more tokens than the mean decrease by a constant, and the biases of experts with fewer tokens increase. The counts need a `psum`, because each device has only a part of the tokens.
 
 
 # %%
@@ -644,7 +642,18 @@ plots.show(
 )
 
 # %% [markdown]
-# The fractions fall and rise by small amounts around 1/8, because a bias always changes by the same constant. Fewer tokens are dropped. The gate does not contain the bias, so the bias has no gradient and does not disturb the main loss.
+# The fractions fall and rise by small amounts around 1/8, because a bias always changes by the same constant. Fewer tokens are dropped. The gate does not contain the bias, so the main loss has no gradient with respect to the bias.
+#
+# ## Deeper: the cost of the mask
+# Dispatch and combine multiply every token by every place of the buffer. How do the operations of these products compare with those of the experts?
+
+# %%
+compiled = parallel_layer(16).lower(*placed).compile()
+of_experts = 4 * EXPERTS * 16 * width * 32  # two products for each place of the buffers that a device receives
+print(f"operations of one device: {compiled.cost_analysis()['flops']:,.0f}, of the experts alone: {of_experts:,}")
+
+# %% [markdown]
+# The products with the mask need about twice as many operations as the experts, and this ratio grows with the tokens of a device. In the exercise "Send tokens to their experts", you copy the rows by their indices instead.
 #
 # ## Deeper: experts without a capacity
 # On one device, no token has to be dropped. If you sort the tokens by expert, each expert multiplies a block of consecutive rows. The blocks have different sizes, but the sum of the sizes is always the number of tokens, so all shapes are static. `jax.lax.ragged_dot(lhs, rhs, group_sizes)` computes these products. `lhs` has the shape (tokens, k), `rhs` has the shape (experts, k, n), and `group_sizes` contains one size for each expert. How many operations does the program need?
