@@ -2124,8 +2124,9 @@ def in_numpy(params, h0, xs):
 
 rng = inputs.rng()
 for sizes, names, count, words in (
-    ((6,), ("layer",), int(rng.integers(9, 14)), "with more time steps than layers"),
-    ((5,), ("layer",), 2, "with fewer time steps than layers"),
+    # XLA compiles all-reduces over five or six of the eight devices of a TPU slice into a crash.
+    ((4,), ("layer",), int(rng.integers(9, 14)), "with more time steps than layers"),
+    ((8,), ("layer",), 2, "with fewer time steps than layers"),
     ((2, 3), ("copies", "layer"), 4, "if another mesh axis replicates everything"),
 ):
     mesh, rows, width = grid(*sizes, names=names), int(rng.integers(2, 5)), int(rng.integers(3, 6))
