@@ -1126,7 +1126,7 @@ def balance_loss(logits, axis):
 #
 # **Example.** On two devices with two tokens each and `capacity=1`, suppose that both tokens of the first device choose expert 1. Then the second of these tokens is dropped, and its result is 0. The tokens of the second device choose the experts 1 and 0, and both are sent. Expert 1 receives one token from each device, because each device has its own places for each expert.
 #
-# **Judged.** The values and the type, and the gradients with respect to `params`, `x` and `logits`. The compiled program contains two all-to-alls over the N devices and no other collectives. Each all-to-all returns at most E · capacity · d elements on each device. With 64 tokens on each device, the program performs at most three times as many operations as the experts alone. Checks use one and several experts on each device. **Not judged.** Ties between logits, and how you find the place of a token.
+# **Judged.** The values and the type, and the gradients with respect to `params`, `x` and `logits`. The compiled program contains two all-to-alls over the N devices and no other collectives. Each all-to-all returns at most E · capacity · d elements on each device. With 64 tokens on each device, the program performs at most three times as many operations as the experts alone. (Programs for GPUs do not state the operations of matrix products, so this is judged on CPUs and TPUs.) Checks use one and several experts on each device. **Not judged.** Ties between logits, and how you find the place of a token.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
