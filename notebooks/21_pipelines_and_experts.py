@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 21 · Pipelines and experts: models that no device can store
 #
-# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run a pipeline, send tokens to experts on other devices, and choose a mesh.
+# *The core takes about 35 minutes. Twelve "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run a pipeline, send tokens to experts on other devices, and choose a mesh.
 #
 # **Prerequisites.** `scan` (lesson 08), FSDP (18), `shard_map`, its collectives and `pcast` (19). Try to answer these questions from memory.
 #
@@ -52,8 +52,420 @@ rng = np.random.default_rng(21)
 #
 # ![A pipeline of four stages with six micro-batches. Each row is a device, each column a step of time. Micro-batch 0 moves along the diagonal from stage 0 to stage 3, and the next micro-batches follow one step behind. In the first three and the last three steps, some devices are idle. Below, the gradients move back from stage 3 to stage 0.](../images/pipeline_ticks.svg)
 #
-# ## A schedule
-# A *schedule* is the order in which each stage performs its forward (F) and backward (B) passes. [GPipe](https://arxiv.org/abs/1811.06965) performs all forward passes first. *1F1B* (one forward, one backward) starts each backward pass as early as possible.
+# ## The bubble
+# In the figure, the forward passes take 9 steps, and each stage works in 6 of them. The other steps are the **[bubble](../docs/glossary.md#bubble)**, in which a stage is idle. [GPipe](https://arxiv.org/abs/1811.06965) runs all forward passes, and then all backward passes from the last stage to the first. With S equal stages and M micro-batches, each direction takes M + S - 1 steps. A stage works in M of them, so the idle fraction is (S - 1) / (M + S - 1).
+#
+# The next cell simulates the forward passes. A stage starts as soon as it is free and its input has arrived.
+
+# %% [markdown] predict="pipeline-bubble"
+# A pipeline has 4 stages and 12 micro-batches. You double both. How does the idle fraction change?
+#
+# - [ ] to half | It would, if only the micro-batches doubled.
+# - [x] only little | Right. It changes from 3/15 to 7/31. The ratio of micro-batches to stages matters most.
+# - [ ] to almost twice as much | It almost would, if only the stages doubled.
+
+
+# %%
+def idle_fraction(stages, count):
+    free = np.zeros(stages)  # when each stage has finished its work so far
+    for _ in range(count):
+        arrived = 0  # when this micro-batch is ready for the next stage
+        for stage in range(stages):
+            free[stage] = arrived = max(free[stage], arrived) + 1
+    return 1 - count / arrived
+
+
+print(f"idle: {idle_fraction(4, 12):.1%}, and with twice as many of both: {idle_fraction(8, 24):.1%}")
+counts = np.array([1, 2, 4, 8, 16, 32, 64])
+_, axes = plots.subplots(height=2.5)
+for stages, marker in ((2, "o"), (4, "s"), (8, "^")):
+    idle = [idle_fraction(stages, count) for count in counts]
+    axes.plot(counts, (stages - 1) / (counts + stages - 1), label=f"{stages} stages")
+    axes.plot(counts, idle, marker, color=plots.INK, markersize=4)
+axes.set(xscale="log", xlabel="micro-batches M", ylabel="idle fraction", xticks=counts, xticklabels=counts)
+axes.legend()
+plots.show(f"The points are on the lines of the formula. Eight stages: {idle[0]:.0%} to {idle[-1]:.0%} idle.")
+
+# %% [markdown]
+# The simulated points are on the lines of the formula. For a small bubble, use many more micro-batches than stages. Each of them needs at least one example on each device, which limits their number. *Deeper: schedules and memory* shows a second schedule.
+#
+# ## A pipeline in shard_map
+# Our network has eight residual blocks. The mesh has four stages, with two data-parallel devices each, so each stage stores two blocks.
+
+# %%
+mesh = jax.make_mesh((4, 2), ("stage", "data"), devices=eight)
+jax.set_mesh(mesh)
+width = 16
+draw_weights = lambda *shape: (rng.normal(size=shape) / 8).astype(np.float32)
+weights = {"w1": draw_weights(8, width, 32), "b1": draw_weights(8, 32), "w2": draw_weights(8, 32, width)}
+params = jax.tree.map(lambda leaf: jax.device_put(leaf, P("stage")), weights)
+plots.show_shardings({"b1, a row for each block": params["b1"]}, "Each stage stores two of the eight blocks.")
+
+
+def block(x, p):
+    return x + jnp.tanh(x @ p["w1"] + p["b1"]) @ p["w2"], None
+
+
+def all_blocks(weights, x):  # one device, or one stage
+    return jax.lax.scan(block, x, weights)[0]
+
+
+# %% [markdown]
+# All devices run the same loop. In iteration t, stage s works on micro-batch t - s. Stage 0 reads micro-batch t, and every other stage uses the activations that it received. A permute sends the result to the next stage. After M + S - 1 iterations, the last micro-batch has left the last stage.
+
+
+# %%
+def pipeline_loss(params, xs, ys, cast=("data",), apply=all_blocks):
+    """Code of one device. xs, ys (M, B, width): micro-batches. Returns the mean squared error of the whole batch."""
+    last, me, count = jax.lax.axis_size("stage") - 1, jax.lax.axis_index("stage"), len(xs)
+    params = jax.lax.pcast(params, cast, to="varying")
+    xs, ys = jax.lax.pcast((xs, ys), "stage", to="varying")
+
+    def iteration(carry, t):
+        arrived, total = carry
+        result = apply(params, jnp.where(me == 0, xs[jnp.minimum(t, count - 1)], arrived))
+        error = jnp.mean((result - ys[t - last]) ** 2)
+        total += jnp.where((me == last) & (t >= last), error, 0)  # the other results belong to the bubble
+        return (jax.lax.ppermute(result, "stage", [(i, i + 1) for i in range(last)]), total), None
+
+    start = jnp.zeros_like(xs[0]), jax.lax.pcast(jnp.float32(0), ("stage", "data"), to="varying")
+    (_, total), _ = jax.lax.scan(iteration, start, jnp.arange(count + last))
+    return jax.lax.pmean(jax.lax.psum(total, "stage"), "data") / count
+
+
+# %% [markdown]
+# Only the last stage has results of the whole network, so the errors of the other stages are replaced by 0. Is the loss that of one device?
+
+# %%
+teacher = {k: draw_weights(*v.shape[1:]) * 3 for k, v in weights.items()}
+xs = rng.normal(size=(12, 16, width)).astype(np.float32)  # 12 micro-batches
+ys = np.asarray(block(jnp.asarray(xs), teacher)[0])  # the targets: the results of one random block
+batches = [jax.device_put(array, P(None, "data")) for array in (xs, ys)]
+specs = {"in_specs": (P("stage"), P(None, "data"), P(None, "data")), "out_specs": P()}
+pipelined = jax.jit(jax.shard_map(pipeline_loss, **specs))
+
+
+# %%
+@jax.jit
+def one_device_loss(weights, xs, ys):
+    return jnp.mean((all_blocks(weights, xs) - ys) ** 2)
+
+
+on_one = [jax.device_put(tree, eight[0]) for tree in (weights, xs, ys)]
+with jax.set_mesh(None):
+    print("one device:", one_device_loss(*on_one))
+print("pipeline:  ", pipelined(params, *batches))
+for one in list_collectives(pipelined, params, *batches):
+    print(f"{one.kind} of {one.elements} elements, {one.times} times")
+
+# %% [markdown]
+# They agree. The permute sends one micro-batch in each of 12 + 4 - 1 = 15 iterations.
+#
+# ## The backward pipeline
+# The transpose of a permute is a permute in the opposite direction. So **`jax.grad` derives the backward pipeline**.
+
+# %% [markdown] predict="pipeline-gradient"
+# `pipeline_loss` casts the parameters to varying along `data` before the loop. What happens without this cast?
+#
+# - [ ] the gradient is too large by a factor of two | The loss contains a `pmean`, so the gradient is correct.
+# - [x] the gradients are all-reduced in every iteration | Right. The parameters do not vary along `data`, so each use of them in the loop has its own all-reduce in the backward pass.
+# - [ ] nothing, because JAX inserts the all-reduce after the loop | JAX inserts it where the cast is, and without your cast this is inside the loop.
+
+# %%
+with jax.set_mesh(None):
+    expected = jax.tree.map(np.asarray, jax.grad(one_device_loss)(*on_one))
+largest = max(np.abs(leaf).max() for leaf in expected.values())
+for cast in ((), ("data",)):
+    gradient = jax.jit(jax.grad(jax.shard_map(functools.partial(pipeline_loss, cast=cast), **specs)))
+    got = gradient(params, *batches)
+    error = max(np.abs(np.asarray(got[name]) - expected[name]).max() for name in expected) / largest
+    print(f"cast before the loop: {bool(cast)}, relative error of the gradient: {error:.1g}")
+    for one in list_collectives(gradient, params, *batches):
+        print(f"    {one.kind:18s} {one.elements:5d} elements x {one.times}, in a loop: {one.in_loop}")
+
+# %% [markdown]
+# Both gradients are correct. With the cast, they are all-reduced once, after the loop.
+#
+# ## Experts
+# A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** replaces the MLP of a layer by many MLPs, the *experts*. A *router* chooses one or a few of them for each token, so the work for a token does not grow with their number. The router is a matrix that computes one logit per expert. In *top-1 routing*, a token goes to the expert with the largest logit. The result is multiplied by the softmax probability of this expert, the *gate*.
+
+# %%
+row = jax.make_mesh((8,), ("expert",), devices=eight)
+jax.set_mesh(row)
+EXPERTS, TOKENS = 8, 512  # one expert and 64 tokens on each device
+experts = {"w1": draw_weights(EXPERTS, width, 32), "w2": draw_weights(EXPERTS, 32, width)}
+router = draw_weights(width, EXPERTS) * 4
+tokens = rng.normal(size=(TOKENS, width)).astype(np.float32) + 0.3  # a mean, so that experts are not equally popular
+
+
+# %% [markdown]
+# How many tokens does each expert get?
+
+
+# %%
+def expert(p, x):
+    return jnp.tanh(x @ p["w1"]) @ p["w2"]
+
+
+def dense_reference(experts, router, x):
+    """Every expert computes every token, and all results but one are discarded."""
+    logits = x @ router
+    chosen = jax.nn.one_hot(logits.argmax(-1), EXPERTS) * jax.nn.softmax(logits)
+    return jnp.einsum("te,etd->td", chosen, jax.vmap(expert, in_axes=(0, None))(experts, x))
+
+
+with jax.set_mesh(None):
+    reference = jax.jit(dense_reference)(experts, router, tokens)
+    popular = np.bincount((tokens @ router).argmax(1), minlength=EXPERTS)
+print("tokens for each expert:", popular, "  mean:", TOKENS // EXPERTS)
+
+# %% [markdown]
+# Some experts get three times as many tokens as others. But array shapes in a compiled program are static, so each device reserves a fixed number of places for each expert, the **[capacity](../docs/glossary.md#expert-capacity)**.
+#
+# 1. *Routing* chooses an expert for each token, and the next free place of this expert. If no place is free, the token is *dropped*.
+# 2. *Dispatch* copies the tokens into a buffer of shape (experts, capacity, width).
+# 3. *Combine* copies the results back. A dropped token gets 0, so in a residual block it keeps its value.
+#
+# For example, the tokens 10, 20, 30 and 40 choose the experts 1, 0, 1 and 1, with a capacity of 2. Expert 0 changes the sign, and expert 1 multiplies by 100. Which token is dropped?
+
+
+# %%
+def dispatch_mask(choice, capacity):
+    """choice (tokens, experts), one-hot -> (tokens, experts, capacity), with a 1 at the place of each token."""
+    place = jnp.sum(jnp.cumsum(choice, axis=0) * choice, axis=-1) - 1  # the earlier tokens with the same choice
+    return choice[:, :, None] * jax.nn.one_hot(place, capacity)[:, None]  # zeros for places beyond the capacity
+
+
+with jax.set_mesh(None):
+    four, multiply_by = jnp.array([10.0, 20.0, 30.0, 40.0]), jnp.array([[-1.0], [100.0]])
+    choice = jax.nn.one_hot(jnp.array([1, 0, 1, 1]), 2)
+    mask = dispatch_mask(choice, capacity=2)
+    buffer = jnp.einsum("tec,t->ec", mask, four)
+    combined = jnp.einsum("tec,ec->t", mask, multiply_by * buffer)  # without gates
+print("tokens counted so far, by expert:", *np.asarray(jnp.cumsum(choice, axis=0), int).tolist())
+print("buffer of expert 0:", buffer[0], "  of expert 1:", buffer[1])
+print("combined:", combined)
+
+# %% [markdown]
+# The token 40 is the third of expert 1, so it is dropped, and its result is 0.
+#
+# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e, and a second one returns the results.
+
+
+# %%
+def experts_layer(experts, router, x, capacity):
+    """Code of one device, with one expert. x (tokens of this device, width)"""
+    logits = x @ router
+    mask = dispatch_mask(jax.nn.one_hot(logits.argmax(-1), EXPERTS), capacity)
+    buffer = jnp.einsum("tec,td->ecd", mask, x)  # dispatch: (experts, capacity, width)
+    arrived = jax.lax.all_to_all(buffer, "expert", 0, 0, tiled=True)  # (devices, capacity, width)
+    results = expert(jax.tree.map(lambda leaf: leaf[0], experts), arrived)
+    back = jax.lax.all_to_all(results, "expert", 0, 0, tiled=True)  # (experts, capacity, width)
+    gated = mask * jax.nn.softmax(logits)[:, :, None]
+    return jnp.einsum("tec,ecd->td", gated, back), TOKENS - jax.lax.psum(mask.sum(), "expert")  # combine
+
+
+# %% [markdown]
+# With a capacity of 64, no token can be dropped. Are the values those of the reference?
+
+
+# %%
+def parallel_layer(capacity):
+    layer = functools.partial(experts_layer, capacity=capacity)
+    return jax.jit(jax.shard_map(layer, in_specs=(P("expert"), P(), P("expert")), out_specs=(P("expert"), P())))
+
+
+shard = lambda tree: jax.tree.map(lambda leaf: jax.device_put(leaf, P("expert")), tree)
+placed = shard(experts), router, shard(tokens)
+out, dropped = parallel_layer(64)(*placed)
+print(f"dropped: {dropped:.0f}, largest difference: {np.abs(out - np.asarray(reference)).max():.1g}")
+for one in list_collectives(parallel_layer(64), *placed):
+    print(f"{one.kind} of {one.elements} elements in groups of {one.group_size}")
+
+# %% [markdown]
+# The values are those of the reference. Each all-to-all exchanges 8 · 64 · 16 elements.
+
+# %% [markdown] predict="moe-capacity"
+# If the 64 tokens of a device chose the 8 experts equally often, 8 places would suffice. The *capacity factor* is the capacity divided by 8. How many tokens are dropped at a factor of 1?
+#
+# - [ ] none | A router does not distribute tokens evenly, as the counts above show.
+# - [x] more than a tenth of them | Right. Even a random choice of 64 tokens is uneven.
+# - [ ] the program fails | Their places are out of bounds, so their rows of the mask are zeros.
+
+# %%
+factors, fractions, sizes = (0.5, 1, 1.5, 2, 4), [], []
+for factor in factors:
+    layer = parallel_layer(int(8 * factor))
+    fractions.append(float(layer(*placed)[1]) / TOKENS)
+    sizes.append(sum(one.bytes for one in list_collectives(layer, *placed) if one.kind == "all-to-all") / 1000)
+_, (left, right) = plots.subplots(1, 2, height=2.3)
+left.plot(factors, fractions, marker="o")
+left.set(xlabel="capacity factor", ylabel="dropped tokens", ylim=(0, None))
+right.plot(factors, sizes, marker="s", color=plots.COLOURS[1])
+right.set(xlabel="capacity factor", ylabel="kB in all-to-alls", ylim=(0, None))
+told = ", ".join(f"{f:g}: {d:.0%}" for f, d in zip(factors, fractions, strict=True))
+plots.show(
+    f"Dropped tokens by capacity factor: {told}. The bytes that the all-to-alls return on a device grow in proportion "
+    f"to the factor, from {sizes[0]:.0f} to {sizes[-1]:.0f} kB."
+)
+
+# %% [markdown]
+# A larger capacity drops fewer tokens, but the all-to-alls send more. *Deeper: balance the experts* changes the router.
+#
+# ## Which mesh for which model?
+# Each kind of parallelism sends different arrays. A transformer has P parameters and L layers of width d, and processes B tokens per step. With r = (N - 1) / N, each of N devices sends (lesson 19):
+#
+# | | partitions | collectives of a step | elements sent |
+# |---|---|---|---|
+# | data parallelism (DP) | tokens | an all-reduce of gradients | 2 r P |
+# | FSDP | tokens, state | two all-gathers of parameters, a reduce-scatter of gradients | 3 r P |
+# | tensor parallelism (TP) | each layer | four all-reduces of activations per layer | 8 r L B d |
+# | pipeline (PP) | layers | permutes of activations and their gradients | 2 B d |
+# | experts (EP) | tokens, experts | four all-to-alls per layer, and as DP for other parameters | 4 r L B d / N |
+#
+# Our planner evaluates this table for [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p). We assume that each device sends along one of its links.
+
+
+# %%
+# Stated for a chip: 95 GB, 459 TFLOP/s in bfloat16, and 1200 GB/s over its six links in both directions together.
+V5P = {"memory": 95e9, "flops": 459e12, "bandwidth": 1200e9 / 6 / 2}
+ITEM = 2  # bytes of what is sent
+
+
+def costs(P, shared, layers, width, B, n):
+    """For each kind: parameters on a device, bytes of activations, elements sent. `shared`: parameters of no expert."""
+    ring, acts = (n - 1) / n, 2 * B * width * layers / n  # 2 bytes for each layer, as with jax.checkpoint
+    to_experts = 4 * layers * ring * B * width / n * (shared < P)
+    return {
+        "DP": (P, acts, 2 * ring * P),
+        "FSDP": (P / n, acts, 3 * ring * P),
+        "TP": (P / n, acts * n, 8 * layers * ring * B * width),
+        "PP": (P / n, acts, 2 * B * width),
+        "EP": (shared + (P - shared) / n, acts, 2 * ring * shared + to_experts),
+    }
+
+
+# %% [markdown]
+# A stored parameter takes 16 bytes, and computing takes 6 operations for each token and each parameter that the token uses. PP adds the bubble.
+
+
+# %%
+def plan(P, layers, width, batch, sequence, n, machine, micro_batches=32, experts=0.0):
+    """Bytes on one device, and seconds to compute and to send. `experts`: parameters of which a token uses 1 / n."""
+    B, table = batch * sequence, {}
+    for name, (stored, acts, elements) in costs(P, P - experts, layers, width, B, n).items():
+        bubble = (n - 1) / micro_batches if name == "PP" else 0
+        compute = 6 * (P - experts + experts / n) * B / (n * machine["flops"]) * (1 + bubble)
+        table[name] = 16 * stored + acts, compute, ITEM * elements / machine["bandwidth"]
+    return table
+
+
+def print_plan(table, machine):
+    for name, (stored, compute, sending) in table.items():
+        fits = "fits" if stored <= machine["memory"] else "too large"
+        print(f"{name:5s}{stored / 1e9:9.1f} GB  {fits:10s} compute {compute:7.3f} s   send {sending:7.3f} s")
+
+
+# %% [markdown]
+# We plan two models. The second one has 32 experts, each with 4 billion parameters in all layers together. Which rows fit into memory, and which of them is fastest?
+
+# %%
+print("8 billion parameters, 32 layers of width 4096, 32 sequences of 8192 tokens, 32 devices")
+print_plan(plan(8e9, 32, 4096, 32, 8192, 32, V5P), V5P)
+print("\nThe same with 32 experts of 4 billion parameters, and 1 billion other parameters")
+print_plan(plan(129e9, 32, 4096, 32, 8192, 32, V5P, experts=128e9), V5P)
+
+# %% [markdown]
+# For the first model:
+#
+# - DP stores 16 · 8 = 128 GB of state, which is too large.
+# - FSDP stores 1/32 of it. Sending takes 0.47 s, less than computing.
+# - TP sends all activations in every layer, which takes more than ten times as long.
+# - PP sends least, but the bubble of 32 stages with 32 micro-batches almost doubles the time.
+#
+# So FSDP is best. For the second model, FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 0.12 s.
+#
+# The core ends here.
+
+# %% [markdown]
+# ## Deeper: train the pipeline
+# The training step is the same for the pipeline and for one device.
+
+# %%
+optimizer = optax.adam(2e-3)
+
+
+def train(loss, params, batch, steps=50):
+    @jax.jit
+    def step(params, state):
+        value, gradient = jax.value_and_grad(loss)(params, *batch)
+        updates, state = optimizer.update(gradient, state)
+        return optax.apply_updates(params, updates), state, value
+
+    state, values = jax.jit(optimizer.init)(params), []
+    for _ in range(steps):
+        params, state, value = step(params, state)
+        values.append(float(value))
+    return params, np.array(values)
+
+
+# %% [markdown]
+# Do the two losses stay equal over 50 steps?
+
+# %%
+with jax.set_mesh(mesh):
+    trained, losses = train(pipelined, params, batches)
+with jax.set_mesh(None):
+    _, wanted = train(one_device_loss, on_one[0], on_one[1:])
+_, axes = plots.subplots(height=2.3)
+axes.plot(wanted, label="one device", linewidth=4, alpha=0.4)
+axes.plot(losses, label="pipeline")
+axes.set(xlabel="step", ylabel="loss", yscale="log")
+axes.legend()
+difference = np.abs(losses / wanted - 1).max()
+plots.show(
+    f"Both losses fall from {losses[0]:.3f} to {losses[-1]:.4f} in {len(losses)} steps. "
+    f"Their largest relative difference is {difference:.1g}, so the two lines coincide."
+)
+print("type of the trained weights:", jax.typeof(trained["w1"]))
+
+# %% [markdown]
+# They do. The trained weights are still partitioned along `stage`.
+#
+# ## Deeper: when FSDP reaches its limit
+# FSDP sends parameters, so its cost does not depend on the batch. Computing takes longer for a larger batch. From which batch on does computing take longer than sending? We plan the first model for several batches.
+
+# %%
+batches_in_tokens, n = 2.0 ** np.arange(13, 25), 32
+lines = {name: [] for name in ("FSDP", "TP", "PP")}
+for B in batches_in_tokens:
+    table = plan(8e9, 32, 4096, B / 8192, 8192, n, V5P)
+    for name, values in lines.items():
+        values.append(table[name][2])
+compute = [plan(8e9, 32, 4096, B / 8192, 8192, n, V5P)["FSDP"][1] for B in batches_in_tokens]
+_, axes = plots.subplots(height=2.7)
+axes.plot(batches_in_tokens, compute, color=plots.INK, linewidth=3, alpha=0.5, label="computing", linestyle="-")
+for name, values in lines.items():
+    axes.plot(batches_in_tokens, values, label=f"sending, {name}")
+axes.set(xscale="log", yscale="log", xlabel="tokens per step", ylabel="seconds")
+axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+cross = lines["FSDP"][0] / compute[0] * batches_in_tokens[0]  # computing is proportional to the tokens
+plots.show(
+    f"Seconds of a step on 32 devices against its tokens. Sending with FSDP takes {lines['FSDP'][0]:.2f} s for any "
+    f"batch, and computing takes longer above {cross:,.0f} tokens. Sending with TP and PP grows with the batch, "
+    f"as computing does."
+)
+
+# %% [markdown]
+# For any batch above the intersection, sending with FSDP can be hidden behind computing. TP and PP send activations, so the ratio of their sending to computing is fixed. In this model, TP always takes longer to send than to compute. If N grows and the batch stays the same, computing becomes shorter, but FSDP still sends all parameters. Then a second axis is needed. Large models often combine axes:
+#
+# 1. FSDP along `data`, as long as computing takes longer than sending.
+# 2. TP along the fastest links, if each device has too few tokens for FSDP.
+# 3. PP along slow links, because it sends least.
+# 4. EP along `data` for layers with experts.
+#
+# ## Deeper: schedules and memory
+# A *schedule* is the order in which each stage performs its forward (F) and backward (B) passes. GPipe performs all forward passes first. *1F1B* (one forward, one backward) starts each backward pass as early as possible.
 
 
 # %%
@@ -68,6 +480,10 @@ def one_f_one_b_order(stage, stages, count):
     for m in range(count):
         order += [("B", m)] + [("F", ahead + m)] * (ahead + m < count)
     return order
+
+
+# %% [markdown]
+# The next function computes when each pass ends. A stage performs its passes in the given order, and each pass waits for its input.
 
 
 # %%
@@ -116,388 +532,7 @@ print(*told, sep="\n")
 plots.show(f"Timelines of four stages and eight micro-batches. {'. '.join(told)}.")
 
 # %% [markdown]
-# The white areas are the **[bubble](../docs/glossary.md#bubble)**, in which stages are idle. Measure time in units of one forward and one backward pass. With M micro-batches and S equal stages, each stage works for M units and waits for S - 1. So the idle fraction is (S - 1) / (M + S - 1). Does the simulation agree?
-
-# %%
-counts, worst = (1, 2, 4, 8, 16, 32, 64), 0
-_, axes = plots.subplots(height=2.5)
-for stages, marker in ((2, "o"), (4, "s"), (8, "^")):
-    idle = []
-    for count in counts:
-        ends = end_times([one_f_one_b_order(s, stages, count) for s in range(stages)])
-        idle.append(1 - 3 * count / max(ends.values()))
-    formula = [(stages - 1) / (count + stages - 1) for count in counts]
-    worst = max(worst, np.abs(np.subtract(idle, formula)).max())
-    axes.plot(counts, formula, label=f"{stages} stages")
-    axes.plot(counts, idle, marker, color=plots.INK, markersize=4)
-axes.set(xscale="log", xlabel="micro-batches M", ylabel="idle fraction", xticks=counts, xticklabels=counts)
-axes.legend()
-plots.show(
-    f"Idle fraction against micro-batches: formula (lines) and simulation (points) differ by at most {worst:.1g}. "
-    f"Eight stages with {counts[-1]} micro-batches are idle for {idle[-1]:.0%} of the time."
-)
-
-# %% [markdown]
-# It does. For a small bubble, use many more micro-batches than stages.
-#
-# ## A pipeline in shard_map
-# Our network has eight residual blocks. The mesh has four stages, with two data-parallel devices each, so each stage stores two blocks.
-
-# %%
-mesh = jax.make_mesh((4, 2), ("stage", "data"), devices=eight)
-jax.set_mesh(mesh)
-width = 16
-draw_weights = lambda *shape: (rng.normal(size=shape) / 8).astype(np.float32)
-weights = {"w1": draw_weights(8, width, 32), "b1": draw_weights(8, 32), "w2": draw_weights(8, 32, width)}
-params = jax.tree.map(lambda leaf: jax.device_put(leaf, P("stage")), weights)
-plots.show_shardings({"b1, a row for each block": params["b1"]}, "Each stage stores two of the eight blocks.")
-
-
-def block(x, p):
-    return x + jnp.tanh(x @ p["w1"] + p["b1"]) @ p["w2"], None
-
-
-def all_blocks(weights, x):  # one device, or one stage
-    return jax.lax.scan(block, x, weights)[0]
-
-
-# %% [markdown]
-# All devices run the same loop. In iteration t, stage s works on micro-batch t - s. Stage 0 reads micro-batch t, and every other stage uses the activations that it received. A permute sends the result to the next stage. After M + S - 1 iterations, the last micro-batch has left the last stage.
-
-
-# %%
-def pipeline_loss(params, xs, ys, cast=("data",), apply=all_blocks):
-    """Code of one device. xs, ys (M, B, width): micro-batches. Returns the mean squared error of the whole batch."""
-    last, me, count = jax.lax.axis_size("stage") - 1, jax.lax.axis_index("stage"), len(xs)
-    params = jax.lax.pcast(params, cast, to="varying")
-    xs, ys = jax.lax.pcast((xs, ys), "stage", to="varying")
-
-    def iteration(carry, t):
-        arrived, total = carry
-        result = apply(params, jnp.where(me == 0, xs[jnp.minimum(t, count - 1)], arrived))
-        error = jnp.mean((result - ys[t - last]) ** 2)
-        total += jnp.where((me == last) & (t >= last), error, 0)  # the other results belong to the bubble
-        return (jax.lax.ppermute(result, "stage", [(i, i + 1) for i in range(last)]), total), None
-
-    start = jnp.zeros_like(xs[0]), jax.lax.pcast(jnp.float32(0), ("stage", "data"), to="varying")
-    (_, total), _ = jax.lax.scan(iteration, start, jnp.arange(count + last))
-    return jax.lax.pmean(jax.lax.psum(total, "stage"), "data") / count
-
-
-# %% [markdown]
-# Only the last stage has results of the whole network, so `jnp.where` replaces the errors of the other stages by 0. Is the loss that of one device?
-
-# %%
-teacher = {k: draw_weights(*v.shape[1:]) * 3 for k, v in weights.items()}
-xs = rng.normal(size=(12, 16, width)).astype(np.float32)  # 12 micro-batches
-ys = np.asarray(block(jnp.asarray(xs), teacher)[0])  # the targets: the results of one random block
-batches = [jax.device_put(array, P(None, "data")) for array in (xs, ys)]
-specs = {"in_specs": (P("stage"), P(None, "data"), P(None, "data")), "out_specs": P()}
-pipelined = jax.jit(jax.shard_map(pipeline_loss, **specs))
-
-
-# %%
-@jax.jit
-def one_device_loss(weights, xs, ys):
-    return jnp.mean((all_blocks(weights, xs) - ys) ** 2)
-
-
-on_one = [jax.device_put(tree, eight[0]) for tree in (weights, xs, ys)]
-with jax.set_mesh(None):
-    print("one device:", one_device_loss(*on_one))
-print("pipeline:  ", pipelined(params, *batches))
-for one in list_collectives(pipelined, params, *batches):
-    print(f"{one.kind} of {one.elements} elements, {one.times} times")
-
-# %% [markdown]
-# The losses agree. The permute sends one micro-batch in each of 12 + 4 - 1 = 15 iterations, and the all-reduces add up the loss.
-#
-# ## Train it
-# The transpose of a permute is a permute in the opposite direction. So **`jax.grad` derives the backward pipeline**.
-
-# %% [markdown] predict="pipeline-gradient"
-# In `pipeline_loss`, `pcast` casts the parameters to varying along `data` before the loop. What happens without this cast?
-#
-# - [ ] the gradient is too large by a factor of two | The loss contains a `pmean`, so the gradient is correct.
-# - [x] the gradients are all-reduced in every iteration | Right. The parameters do not vary along `data`, so each use of them in the loop has its own all-reduce in the backward pass.
-# - [ ] nothing, because JAX inserts the all-reduce after the loop | JAX inserts it where the cast is, and without your cast this is inside the loop.
-
-# %%
-with jax.set_mesh(None):
-    expected = jax.tree.map(np.asarray, jax.grad(one_device_loss)(*on_one))
-largest = max(np.abs(leaf).max() for leaf in expected.values())
-for cast in ((), ("data",)):
-    gradient = jax.jit(jax.grad(jax.shard_map(functools.partial(pipeline_loss, cast=cast), **specs)))
-    got = gradient(params, *batches)
-    error = max(np.abs(np.asarray(got[name]) - expected[name]).max() for name in expected) / largest
-    print(f"cast before the loop: {bool(cast)}, relative error of the gradient: {error:.1g}")
-    for one in list_collectives(gradient, params, *batches):
-        print(f"    {one.kind:18s} {one.elements:5d} elements x {one.times}, in a loop: {one.in_loop}")
-
-# %% [markdown]
-# Both gradients are correct. With the cast, they are all-reduced once, after the loop. We train the pipeline and compare with one device.
-
-# %%
-optimizer = optax.adam(2e-3)
-
-
-def train(loss, params, batch, steps=50):
-    @jax.jit
-    def step(params, state):
-        value, gradient = jax.value_and_grad(loss)(params, *batch)
-        updates, state = optimizer.update(gradient, state)
-        return optax.apply_updates(params, updates), state, value
-
-    state, values = jax.jit(optimizer.init)(params), []
-    for _ in range(steps):
-        params, state, value = step(params, state)
-        values.append(float(value))
-    return params, np.array(values)
-
-
-# %%
-trained, losses = train(pipelined, params, batches)
-with jax.set_mesh(None):
-    _, wanted = train(one_device_loss, on_one[0], on_one[1:])
-_, axes = plots.subplots(height=2.3)
-axes.plot(wanted, label="one device", linewidth=4, alpha=0.4)
-axes.plot(losses, label="pipeline")
-axes.set(xlabel="step", ylabel="loss", yscale="log")
-axes.legend()
-difference = np.abs(losses / wanted - 1).max()
-plots.show(
-    f"Both losses fall from {losses[0]:.3f} to {losses[-1]:.4f} in {len(losses)} steps. "
-    f"Their largest relative difference is {difference:.1g}, so the two lines coincide."
-)
-print("type of the trained weights:", jax.typeof(trained["w1"]))
-
-# %% [markdown]
-# ## Experts
-# A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** replaces the MLP of a layer by many MLPs, the *experts*. A *router* chooses one or a few of them for each token, so the experts' work for a token does not grow with their number. The router is a matrix that computes one logit per expert. With *top-1 routing*, a token goes to the expert with the largest logit, and the result is multiplied by the softmax probability of this expert, the *gate*. How many tokens does each expert get?
-
-# %%
-row = jax.make_mesh((8,), ("expert",), devices=eight)
-jax.set_mesh(row)
-EXPERTS, TOKENS = 8, 512  # one expert and 64 tokens on each device
-experts = {"w1": draw_weights(EXPERTS, width, 32), "w2": draw_weights(EXPERTS, 32, width)}
-router = draw_weights(width, EXPERTS) * 4
-tokens = rng.normal(size=(TOKENS, width)).astype(np.float32) + 0.3  # a mean, so that experts are not equally popular
-
-
-# %%
-def expert(p, x):
-    return jnp.tanh(x @ p["w1"]) @ p["w2"]
-
-
-def dense_reference(experts, router, x):
-    """Every expert computes every token, and all results but one are discarded."""
-    logits = x @ router
-    chosen = jax.nn.one_hot(logits.argmax(-1), EXPERTS) * jax.nn.softmax(logits)
-    return jnp.einsum("te,etd->td", chosen, jax.vmap(expert, in_axes=(0, None))(experts, x))
-
-
-with jax.set_mesh(None):
-    reference = jax.jit(dense_reference)(experts, router, tokens)
-    popular = np.bincount((tokens @ router).argmax(1), minlength=EXPERTS)
-print("tokens for each expert:", popular, "  mean:", TOKENS // EXPERTS)
-
-# %% [markdown]
-# Some experts get three times as many tokens as others. But array shapes in a compiled program are static. So each device reserves a fixed number of places for each expert, the **[capacity](../docs/glossary.md#expert-capacity)**.
-#
-# 1. *Routing* chooses an expert for each token, and the next free place of this expert. If no place is free, the token is *dropped*.
-# 2. *Dispatch* copies the tokens into a buffer of shape (experts, capacity, width).
-# 3. *Combine* copies the results back. A dropped token gets 0, so in a residual block it keeps its value.
-#
-# For example, the tokens 10, 20, 30 and 40 choose the experts 1, 0, 1 and 1, with a capacity of 2. Expert 0 changes the sign, and expert 1 multiplies by 100. Which token is dropped?
-
-
-# %%
-def dispatch_mask(choice, capacity):
-    """choice (tokens, experts), one-hot -> (tokens, experts, capacity), with a 1 at the place of each token."""
-    place = jnp.sum(jnp.cumsum(choice, axis=0) * choice, axis=-1) - 1  # the earlier tokens with the same choice
-    return choice[:, :, None] * jax.nn.one_hot(place, capacity)[:, None]  # zeros for places beyond the capacity
-
-
-with jax.set_mesh(None):
-    four, multiply_by = jnp.array([10.0, 20.0, 30.0, 40.0]), jnp.array([[-1.0], [100.0]])
-    choice = jax.nn.one_hot(jnp.array([1, 0, 1, 1]), 2)
-    mask = dispatch_mask(choice, capacity=2)
-    buffer = jnp.einsum("tec,t->ec", mask, four)
-    combined = jnp.einsum("tec,ec->t", mask, multiply_by * buffer)  # without gates
-print("tokens counted so far, by expert:", *np.asarray(jnp.cumsum(choice, axis=0), int).tolist())
-print("buffer of expert 0:", buffer[0], "  of expert 1:", buffer[1])
-print("combined:", combined)
-
-# %% [markdown]
-# The token 40 is the third of expert 1, so it is dropped, and its result is 0.
-#
-# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e, and a second one returns the results.
-
-
-# %%
-def experts_layer(experts, router, x, capacity):
-    """Code of one device, with one expert. x (tokens of this device, width)"""
-    logits = x @ router
-    mask = dispatch_mask(jax.nn.one_hot(logits.argmax(-1), EXPERTS), capacity)
-    buffer = jnp.einsum("tec,td->ecd", mask, x)  # dispatch: (experts, capacity, width)
-    arrived = jax.lax.all_to_all(buffer, "expert", 0, 0, tiled=True)  # (devices, capacity, width)
-    results = expert(jax.tree.map(lambda leaf: leaf[0], experts), arrived)
-    back = jax.lax.all_to_all(results, "expert", 0, 0, tiled=True)  # (experts, capacity, width)
-    gated = mask * jax.nn.softmax(logits)[:, :, None]
-    return jnp.einsum("tec,ecd->td", gated, back), TOKENS - jax.lax.psum(mask.sum(), "expert")  # combine
-
-
-# %%
-def parallel_layer(capacity):
-    layer = functools.partial(experts_layer, capacity=capacity)
-    return jax.jit(jax.shard_map(layer, in_specs=(P("expert"), P(), P("expert")), out_specs=(P("expert"), P())))
-
-
-shard = lambda tree: jax.tree.map(lambda leaf: jax.device_put(leaf, P("expert")), tree)
-placed = shard(experts), router, shard(tokens)
-out, dropped = parallel_layer(64)(*placed)
-print(f"dropped: {dropped:.0f}, largest difference: {np.abs(out - np.asarray(reference)).max():.1g}")
-for one in list_collectives(parallel_layer(64), *placed):
-    print(f"{one.kind} of {one.elements} elements in groups of {one.group_size}")
-
-# %% [markdown]
-# The values are those of the reference. Each all-to-all exchanges 8 · 64 · 16 elements.
-
-# %% [markdown] predict="moe-capacity"
-# With a capacity of 64, no token can be dropped. If the 64 tokens of each device chose the 8 experts equally often, 8 places would suffice. The *capacity factor* is the capacity divided by this 8. What do you expect at a factor of 1?
-#
-# - [ ] no token is dropped | A router does not distribute tokens evenly, as the counts above show.
-# - [x] more than a tenth of the tokens are dropped | Right. Even a random choice of 64 tokens is uneven.
-# - [ ] the program fails for tokens without a place | Their places are out of bounds, so their rows of the mask are zeros.
-
-# %%
-factors, fractions, sizes = (0.5, 1, 1.5, 2, 4), [], []
-for factor in factors:
-    layer = parallel_layer(int(8 * factor))
-    fractions.append(float(layer(*placed)[1]) / TOKENS)
-    sizes.append(sum(one.bytes for one in list_collectives(layer, *placed) if one.kind == "all-to-all") / 1000)
-_, (left, right) = plots.subplots(1, 2, height=2.3)
-left.plot(factors, fractions, marker="o")
-left.set(xlabel="capacity factor", ylabel="dropped tokens", ylim=(0, None))
-right.plot(factors, sizes, marker="s", color=plots.COLOURS[1])
-right.set(xlabel="capacity factor", ylabel="kB in all-to-alls", ylim=(0, None))
-told = ", ".join(f"{f:g}: {d:.0%}" for f, d in zip(factors, fractions, strict=True))
-plots.show(
-    f"Dropped tokens by capacity factor: {told}. The bytes that the all-to-alls return on a device grow in proportion "
-    f"to the factor, from {sizes[0]:.0f} to {sizes[-1]:.0f} kB."
-)
-
-# %% [markdown]
-# A larger capacity drops fewer tokens, but the all-to-alls send more. A loss can encourage an even distribution (*Deeper: balance the experts*).
-#
-# ## Which mesh for which model?
-# Each kind of parallelism sends different arrays. A transformer has P parameters and L layers of width d, and processes B tokens per step. With r = (N - 1) / N, each of N devices sends (lesson 19):
-#
-# | | partitions | collectives of a step | elements sent |
-# |---|---|---|---|
-# | data parallelism (DP) | tokens | an all-reduce of gradients | 2 r P |
-# | FSDP | tokens, state | two all-gathers of parameters, a reduce-scatter of gradients | 3 r P |
-# | tensor parallelism (TP) | each layer | four all-reduces of activations per layer | 8 r L B d |
-# | pipeline (PP) | layers | permutes of activations and their gradients | 2 B d |
-# | experts (EP) | tokens, experts | four all-to-alls per layer, and as DP for other parameters | 4 r L B d / N |
-#
-# The planner computes the memory, with 16 bytes per stored parameter and 2 bytes per activation between layers (`jax.checkpoint`). Each parameter that a token uses costs 6 operations, and PP adds the bubble. Sending takes 2 bytes per element (bfloat16).
-
-
-# %%
-V5P = {"memory": 95e9, "flops": 459e12, "bandwidth": 100e9}  # TPU v5p: HBM, bfloat16, one link in one direction
-ITEM = 2  # bytes of what is sent
-
-
-def costs(P, shared, layers, width, B, n):
-    """For each kind: parameters on a device, bytes of activations, elements sent. `shared`: parameters of no expert."""
-    ring, acts = (n - 1) / n, 2 * B * width * layers / n  # 2 bytes for each layer, as with jax.checkpoint
-    to_experts = 4 * layers * ring * B * width / n * (shared < P)
-    return {
-        "DP": (P, acts, 2 * ring * P),
-        "FSDP": (P / n, acts, 3 * ring * P),
-        "TP": (P / n, acts * n, 8 * layers * ring * B * width),
-        "PP": (P / n, acts, 2 * B * width),
-        "EP": (shared + (P - shared) / n, acts, 2 * ring * shared + to_experts),
-    }
-
-
-# %%
-def plan(P, layers, width, batch, sequence, n, machine, micro_batches=32, experts=0.0):
-    """Bytes on one device, and seconds to compute and to send. `experts`: parameters of which a token uses 1 / n."""
-    B, table = batch * sequence, {}
-    for name, (stored, acts, elements) in costs(P, P - experts, layers, width, B, n).items():
-        bubble = (n - 1) / micro_batches if name == "PP" else 0
-        compute = 6 * (P - experts + experts / n) * B / (n * machine["flops"]) * (1 + bubble)
-        table[name] = 16 * stored + acts, compute, ITEM * elements / machine["bandwidth"]
-    return table
-
-
-# %%
-def print_plan(table, machine):
-    for name, (stored, compute, sending) in table.items():
-        fits = "fits" if stored <= machine["memory"] else "too large"
-        print(f"{name:5s}{stored / 1e9:9.1f} GB  {fits:10s} compute {compute:7.3f} s   send {sending:7.3f} s")
-
-
-# %% [markdown]
-# [A TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p) has 95 GB, 459 TFLOP/s and 100 GB/s for one link in one direction. On 32 of them, which rows fit, and which of these is fastest?
-
-# %%
-print("8 billion parameters, 32 layers of width 4096, 32 sequences of 8192 tokens, 32 devices")
-print_plan(plan(8e9, 32, 4096, 32, 8192, 32, V5P), V5P)
-print("\nThe same with 32 experts of 4 billion parameters each, and 1 billion other parameters")
-print_plan(plan(129e9, 32, 4096, 32, 8192, 32, V5P, experts=128e9), V5P)
-
-# %% [markdown]
-# For the first model:
-#
-# - DP stores 16 · 8 = 128 GB of state, which is too large.
-# - FSDP stores 1/32 of it. Sending takes 0.47 s, less than computing.
-# - TP sends all activations in every layer, which takes more than ten times as long.
-# - PP sends least, but the bubble of 32 stages with 32 micro-batches almost doubles the time.
-# - EP equals DP, because there are no experts.
-#
-# So FSDP is best. With experts, FSDP sends all experts, in 7.5 s. EP sends tokens and the gradients of other parameters, in 0.12 s. Large models often combine axes:
-#
-# 1. FSDP along `data`, as long as computing takes longer than sending (*Deeper: when FSDP reaches its limit*).
-# 2. TP along the fastest links, if each device has too few tokens for FSDP.
-# 3. PP along slow links, because it sends least.
-# 4. EP along `data` for layers with experts.
-#
-# The core ends here.
-
-# %% [markdown]
-# ## Deeper: when FSDP reaches its limit
-# FSDP sends parameters, so its cost does not depend on the batch. Computing takes longer for a larger batch. From which batch on does computing take longer than sending? We plan the first model for several batches.
-
-# %%
-batches_in_tokens, n = 2.0 ** np.arange(13, 25), 32
-lines = {name: [] for name in ("FSDP", "TP", "PP")}
-for B in batches_in_tokens:
-    table = plan(8e9, 32, 4096, B / 8192, 8192, n, V5P)
-    for name, values in lines.items():
-        values.append(table[name][2])
-compute = [plan(8e9, 32, 4096, B / 8192, 8192, n, V5P)["FSDP"][1] for B in batches_in_tokens]
-_, axes = plots.subplots(height=2.7)
-axes.plot(batches_in_tokens, compute, color=plots.INK, linewidth=3, alpha=0.5, label="computing", linestyle="-")
-for name, values in lines.items():
-    axes.plot(batches_in_tokens, values, label=f"sending, {name}")
-axes.set(xscale="log", yscale="log", xlabel="tokens per step", ylabel="seconds")
-axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-cross = lines["FSDP"][0] / compute[0] * batches_in_tokens[0]  # computing is proportional to the tokens
-plots.show(
-    f"Seconds of a step on 32 devices against its tokens. Sending with FSDP takes {lines['FSDP'][0]:.2f} s for any "
-    f"batch, and computing takes longer above {cross:,.0f} tokens. Sending with TP and PP grows with the batch, "
-    f"as computing does."
-)
-
-# %% [markdown]
-# For any batch above the intersection, sending with FSDP can be hidden behind computing. TP and PP send activations, so the ratio of their sending to computing is fixed. In this model, TP always takes longer to send than to compute. If N grows and the batch stays the same, computing becomes shorter, but FSDP still sends all parameters. Then a second axis is needed.
-
-# %% [markdown]
-# ## Deeper: schedules and memory
-# A stage stores the residuals of each forward pass until the backward pass of the same micro-batch. How many micro-batches does a stage store at most?
+# Both schedules end at the same time, and their bubbles are equal. But a stage stores the residuals of each forward pass until the backward pass of the same micro-batch. How many micro-batches does a stage store at most?
 
 
 # %%
@@ -538,7 +573,10 @@ plots.show(f"Temporary memory of one device for 4, 16 and 32 micro-batches.{told
 # %% [markdown]
 # In both programs, the memory grows with the number of micro-batches, but much more slowly with `jax.checkpoint`.
 #
-# A second way to reduce the bubble is to use more and shorter stages. In an *interleaved* schedule, each device has v short stages, and a micro-batch visits each device v times. We simulate the forward passes for v = 1, 2 and 4.
+# ## Deeper: an interleaved schedule
+# *The exercise "An interleaved pipeline" needs this section.* More micro-batches reduce the bubble, and so do more and shorter stages. In an *interleaved* schedule, each of S devices has v short stages, and a micro-batch visits each device v times. On four devices with v = 2, device 0 has the stages 0 and 4, device 1 has the stages 1 and 5, and so on. After stage 3, device 3 sends the activations back to device 0.
+#
+# The micro-batches enter in groups of S. When the last micro-batch of a group has entered, the first one returns to device 0 for its second visit. The next group enters after the last visit of this group. We simulate the forward passes for v = 1, 2 and 4. A short stage takes 1 / v of the time.
 
 
 # %%
@@ -559,47 +597,63 @@ for visits in (1, 2, 4):
     print(f"{visits} stages on each of 4 devices: idle {idle:.3f}, (S - 1) / (v M + S - 1) = {formula:.3f}")
 
 # %% [markdown]
-# With four stages on each device, the idle fraction falls from 27% to 9%. In return, each micro-batch is sent about v times as often.
+# With four stages on each device, the idle fraction falls from 27% to 9%. In return, a micro-batch is sent v S - 1 times instead of S - 1 times.
 #
 # ## Deeper: balance the experts
-# *The exercise "A loss that balances experts" needs this section.* A [load-balancing loss](../docs/glossary.md#load-balancing-loss) encourages the router to use all experts equally. For E experts it is E · Σ f · p, a sum over the experts. Here f is the fraction of the tokens that choose an expert, and p is the mean of its probability over all tokens. If both are uniform, the loss is 1. It is larger if experts with many tokens also have high probabilities. We train only the router on this loss. How do the fractions of the experts and the number of dropped tokens change?
+# There are two ways to make a router use all experts equally. The first is a [load-balancing loss](../docs/glossary.md#load-balancing-loss), as in the [Switch Transformer](https://arxiv.org/abs/2101.03961). For E experts it is E · Σ f · p, a sum over the experts. Here f is the fraction of the tokens that choose an expert, and p is the mean of its probability over all tokens. If both are uniform, the loss is 1. It is larger if experts with many tokens also have high probabilities. In training, you add it to the main loss with a small factor. You compute it in the exercise "A loss that balances experts".
+#
+# The second way needs no gradient. [DeepSeek-V3](https://arxiv.org/abs/2412.19437) uses it together with a small loss. Each expert has a *bias*, which is added to its logits for the choice, but not for the gate. After each step, the biases of experts with more tokens than the mean decrease by a constant, and the biases of experts with fewer tokens increase. The counts need a `psum`, because each device has only a part of the tokens.
+
 
 # %%
-batch = shard(tokens)
+def rebalance(bias, x, rate=0.03):
+    chosen = jax.nn.one_hot((x @ router + bias).argmax(-1), EXPERTS)
+    counts = jax.lax.psum(chosen.sum(0), "expert")
+    return bias + rate * jnp.sign(TOKENS / EXPERTS - counts), counts / TOKENS
 
 
-def balance(router, x):
-    logits = x @ router
-    f, p = jax.nn.one_hot(logits.argmax(-1), EXPERTS).mean(0), jax.nn.softmax(logits).mean(0)
-    f, p = jax.lax.pmean((f, p), "expert")  # over all tokens, before the product
-    return EXPERTS * jnp.sum(f * p)
+def dropped_fraction(bias, capacity=12):
+    """In NumPy: each of 8 devices has 64 tokens, and `capacity` places for each expert."""
+    chosen = (tokens @ router + bias).argmax(1).reshape(8, 64)
+    counts = np.stack([np.bincount(row, minlength=EXPERTS) for row in chosen])
+    return np.maximum(counts - capacity, 0).sum() / TOKENS
 
 
-loss = jax.jit(jax.value_and_grad(jax.shard_map(balance, in_specs=(P(), P("expert")), out_specs=P())))
-balanced, values, shares = jnp.asarray(router), [], []
-for _ in range(200):
-    value, gradient = loss(balanced, batch)
-    values.append(float(value))
-    shares.append(np.bincount((tokens @ np.asarray(balanced)).argmax(1), minlength=EXPERTS) / TOKENS)
-    balanced = balanced - 0.3 * gradient
-before, after = (float(parallel_layer(12)(placed[0], r, batch)[1]) / TOKENS for r in (router, balanced))
+# %% [markdown]
+# We apply 60 steps to the same tokens. How close do the fractions come to 1/8, and do they stay there?
 
 # %%
+update = jax.jit(jax.shard_map(rebalance, in_specs=(P(), P("expert")), out_specs=(P(), P())))
+bias, shares = jnp.zeros(EXPERTS), []
+for _ in range(60):
+    bias, share = update(bias, shard(tokens))
+    shares.append(np.asarray(share))
+before, after = dropped_fraction(np.zeros(EXPERTS)), dropped_fraction(np.asarray(bias))
 _, (left, right) = plots.subplots(1, 2, height=2.3)
-left.plot(shares, linestyle="-")
+left.plot(shares, linestyle="-", linewidth=1.2)
 left.axhline(1 / EXPERTS, color=plots.INK, linewidth=0.8, linestyle=":")
 left.set(xlabel="step", ylabel="fraction of tokens", ylim=(0, None), title="one line for each expert")
 right.bar(("before", "after"), (before, after), color=plots.COLOURS[5])
 right.set(ylabel="dropped tokens", title="with a capacity factor of 1.5")
 plots.show(
-    f"In 200 steps, the largest fraction of tokens of an expert falls from {shares[0].max():.3f} "
-    f"to {shares[-1].max():.3f} "
-    f"(uniform: 0.125), and the loss from {values[0]:.2f} to {values[-1]:.2f}. With a capacity factor of 1.5, "
-    f"{before:.0%} of the tokens are dropped before and {after:.0%} after."
+    f"The fractions of the experts are {shares[0].min():.3f} to {shares[0].max():.3f} in the first step, and "
+    f"{shares[-1].min():.3f} to {shares[-1].max():.3f} in the last (uniform: 0.125). With a capacity factor of 1.5, "
+    f"{before:.1%} of the tokens are dropped before and {after:.1%} after."
 )
 
 # %% [markdown]
-# The fractions approach 1/8, and fewer tokens are dropped. In training, you add this loss to the main loss with a small factor. It must use means over the whole batch. Suppose that there are two experts, and that all tokens of one device choose expert 0 and all tokens of another device choose expert 1, with probabilities close to 1. Then the loss of each device alone is about 2, but the loss of the batch is 1.
+# The fractions fall and rise by small amounts around 1/8, because a bias always changes by the same constant. Fewer tokens are dropped. The gate does not contain the bias, so the main loss has no gradient with respect to the bias.
+#
+# ## Deeper: the cost of the mask
+# Dispatch and combine multiply every token by every place of the buffer. How do the operations of these products compare with those of the experts?
+
+# %%
+compiled = parallel_layer(16).lower(*placed).compile()
+of_experts = 4 * EXPERTS * 16 * width * 32  # two products for each place of the buffers that a device receives
+print(f"operations of one device: {compiled.cost_analysis()['flops']:,.0f}, of the experts alone: {of_experts:,}")
+
+# %% [markdown]
+# The products with the mask need about twice as many operations as the experts, and this ratio grows with the tokens of a device. In the exercise "Send tokens to their experts", you copy the rows by their indices instead.
 #
 # ## Deeper: experts without a capacity
 # On one device, no token has to be dropped. If you sort the tokens by expert, each expert multiplies a block of consecutive rows. The blocks have different sizes, but the sum of the sizes is always the number of tokens, so all shapes are static. `jax.lax.ragged_dot(lhs, rhs, group_sizes)` computes these products. `lhs` has the shape (tokens, k), `rhs` has the shape (experts, k, n), and `group_sizes` contains one size for each expert. How many operations does the program need?
@@ -665,10 +719,13 @@ def dense_top_2(experts, router, x):
     return jnp.einsum("te,etd->td", chosen, jax.vmap(expert, in_axes=(0, None))(experts, x))
 
 
+# %% [markdown]
+# With two choices for each of 64 tokens and 8 experts, a device sends 16 to an expert on average.
+
 # %%
 with jax.set_mesh(None):
     reference_2 = np.asarray(jax.jit(dense_top_2)(experts, router, tokens))
-for capacity in (64, 16):  # 64 tokens with two choices each, and 8 experts: 16 on average
+for capacity in (64, 16):
     layer = functools.partial(top_k_layer, capacity=capacity)
     specs_2 = {"in_specs": (P("expert"), P(), P("expert")), "out_specs": (P("expert"), P())}
     got, kept = jax.jit(jax.shard_map(layer, mesh=row, **specs_2))(*placed)
@@ -704,6 +761,10 @@ def mean_square(y):
     return jax.lax.pmean(jnp.mean(y**2), "d")
 
 
+# %% [markdown]
+# Four of the five kinds need only a few lines. DP and FSDP differ in where the weights are stored, TP adds a `psum` to each block, and EP exchanges the examples twice.
+
+
 # %%
 def dp(w, x):
     return mean_square(over_layers(mlp, x, varying(w)))
@@ -722,6 +783,10 @@ def tp(w1, w2, x):
 def ep(w, x):  # one layer of eight experts; each device sends one example to each of them
     arrived = jax.lax.all_to_all(x, "d", 0, 0, tiled=True)
     return mean_square(jax.lax.all_to_all(mlp(arrived, w[0]), "d", 0, 0, tiled=True))
+
+
+# %% [markdown]
+# The pipeline is that of the core, with one block for each of eight stages. `CASES` lists the five programs, and what the planner computes for them.
 
 
 # %%
@@ -745,6 +810,10 @@ CASES = {  # function, specs, arrays, arguments to differentiate, and of the pla
     "PP": (pp, (P("d"), P()), (stack, examples), 0, part, 2 * examples.size),
     "EP": (ep, (P("d"), P("d")), (stack, examples), (0, 1), part, 4 * ring * examples.size / 8),
 }
+
+
+# %% [markdown]
+# `sent` converts the elements that a collective returns to those that a device sends.
 
 
 # %%
@@ -775,33 +844,40 @@ for name, (function, in_specs, arrays, argnums, stored, sends) in CASES.items():
 # How close are such formulas to real runs? Two publications state the mesh, the batch and the achieved speed of each device.
 #
 # - A GPT with a trillion parameters on 3072 A100 ([Megatron-LM, 2021](https://arxiv.org/abs/2104.04473)): data 6, tensor 8, stage 64, 163 TFLOP/s. This includes the recomputation of activations, so a step performs 8 P B operations instead of 6 P B.
-# - Llama 3 with 405 billion parameters on 16,384 H100 ([2024](https://arxiv.org/abs/2407.21783)): data 128 with FSDP, tensor 8, stage 16, 400 TFLOP/s.
+# - Llama 3 with 405 billion parameters on 16,384 H100 ([2024](https://arxiv.org/abs/2407.21783)): data 128, tensor 8, stage 16, 400 TFLOP/s. Along `data`, it partitions gradients and optimizer states. The gathered parameters are kept for the backward pass, so they are gathered once instead of twice. The gradients are reduced in float32.
 #
-# In both runs, TP uses the NVLink inside a server of eight GPUs. The other axes use the network, with 200 Gb/s per A100 and 400 Gb/s per H100. For NVLink, NVIDIA states 600 and 900 GB/s for both directions together, so we use half of these values.
+# In both runs, the servers have eight GPUs with NVLink, and `tensor` has the size of a server. The network has 200 Gb/s for each A100 and 400 Gb/s for each H100. For NVLink, NVIDIA states 600 and 900 GB/s in both directions together, so we use half of these values. We assume micro-batches of one sequence, without interleaving.
 
 
 # %%
-def step_time(P, layers, width, tokens, data, tensor, stage, micro, passes, fsdp, flops, fast, slow, memory):
+def step_time(P, layers, width, tokens, data, tensor, stage, micro, passes, fsdp, flops, fast, slow):
     """Seconds of computing, of the bubble and of sending, and bytes of state on one device. `fast`, `slow`: bytes per
     second along tensor and along the other axes. `passes`: operations for each parameter and token."""
     compute = passes * P * tokens / (data * tensor * stage * flops)
     local, activation = P / (tensor * stage), 2 * tokens / data * width
     along_tensor = passes / 6 * 4 * 2 * (tensor - 1) / tensor * activation * layers / stage / fast
     along_stage = 2 * activation / tensor / slow  # each of the tensor-parallel devices sends a part
-    along_data = 2 * (3 if fsdp else 2) * (data - 1) / data * local / slow
-    state = 16 * local / (data if fsdp else 1)
+    along_data = (2 + (4 if fsdp else 2)) * (data - 1) / data * local / slow
+    state = 16 * local / data + 2 * local if fsdp else 16 * local
     return compute, compute * (stage - 1) / micro, along_tensor + along_stage + along_data, state
 
 
+# %% [markdown]
+# The speeds are those that NVIDIA states for dense products in bfloat16.
+
 # %%
-A100 = {"flops": 312e12, "fast": 300e9, "slow": 25e9, "memory": 80e9}
-H100 = {"flops": 989e12, "fast": 450e9, "slow": 50e9, "memory": 80e9}
+A100 = {"flops": 312e12, "fast": 300e9, "slow": 25e9}
+H100 = {"flops": 989e12, "fast": 450e9, "slow": 50e9}
 GPT = {"P": 1.008e12, "layers": 128, "width": 25600, "tokens": 3072 * 2048, "data": 6, "tensor": 8, "stage": 64}
 LLAMA = {"P": 405e9, "layers": 126, "width": 16384, "tokens": 2**24, "data": 128, "tensor": 8, "stage": 16}
 RUNS = {
     "GPT 1T": (GPT | A100 | {"micro": 512, "passes": 8, "fsdp": False}, 163e12),
     "Llama 3 405B": (LLAMA | H100 | {"micro": 16, "passes": 6, "fsdp": True}, 400e12),
 }
+
+
+# %% [markdown]
+# How much of the published time do the formulas explain?
 
 
 # %%
@@ -823,13 +899,13 @@ _, axes = plots.subplots(height=2.0)
 told = [draw_run(axes, place, name, *RUNS[name]) for place, name in enumerate(RUNS)]
 print(*told, sep="\n")
 axes.axvline(1, color=plots.INK)
-axes.set(yticks=range(len(RUNS)), yticklabels=RUNS, xlabel="fraction of the published time of a step", xlim=(0, 1.7))
-axes.legend()
+axes.set(yticks=range(len(RUNS)), yticklabels=RUNS, xlabel="fraction of the published time of a step", xlim=(0, 1.35))
+axes.legend(loc="center right")
 axes.invert_yaxis()
 plots.show(f"The formulas against published times. {'. '.join(told)}.")
 
 # %% [markdown]
-# In both cases, the state fits into 80 GB, and the sum of the three times is below the published time. Real matrix products do not reach the full speed, and a step contains more than these terms. On the other hand, interleaved schedules reduce the bubble, and sending can overlap with computing. We assume micro-batches of one sequence. Not every large model needs a pipeline. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6144 TPU v4 without one.
+# The published time follows from the published speed. In both cases, the state fits into the 80 GB of the GPU, and the sum of the three times is below the published time. Real matrix products do not reach the full speed, and a step contains more than these terms. On the other hand, the two runs used interleaved schedules, which reduce the bubble, and sending can overlap with computing. So the sum is an estimate and not a bound. Not every large model needs a pipeline. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6144 TPU v4 without one.
 #
 # ## Deeper: mistakes and their errors
 # Most mistakes concern types. The next cells provoke three errors.
@@ -887,11 +963,15 @@ print_error(lambda: jax.jit(split).trace(shard(np.ones((96, 2), np.float32))), l
 # %% [markdown]
 # ## Summary
 #
-# | you want | you write |
+# | you want | you use |
 # |---|---|
-# | a pipeline | a scan of M + S - 1 iterations, each with `jax.lax.ppermute` |
+# | layers on different devices | a scan of M + S - 1 iterations, each with `jax.lax.ppermute` |
+# | the backward pipeline | `jax.grad` of the scan |
 # | gradients reduced once | `jax.lax.pcast(params, "data", to="varying")` before the loop |
-# | a small bubble | many more micro-batches than stages |
-# | tokens at their experts | a buffer (experts, capacity, width) and two `jax.lax.all_to_all` |
+# | a small bubble, (S - 1) / (M + S - 1) | many more micro-batches than stages |
+# | more parameters, but not more operations per token | experts, and a router |
+# | static shapes | a capacity, beyond which tokens are dropped |
+# | experts on different devices | a buffer (experts, capacity, width) and two `jax.lax.all_to_all` |
+# | a mesh | FSDP first. Sending activations (TP, PP, EP) helps if parameters are many and tokens few |
 #
 # The JAX documentation has a page on [manual parallelism](https://docs.jax.dev/en/latest/201/shard-map.html). In the first exercise, you distribute layers over stages.

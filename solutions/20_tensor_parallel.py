@@ -1125,7 +1125,7 @@ for along_data, along_model in ((4, 2), (2, 4), (2, 3)):
     wanted = numbers + np.tanh(normal @ params["w1"]) @ params["w2"]
     compare(result, wanted.astype(np.float32), label="the result")
     require(entries_of(made.outputs) == ("data", "model", None), "The type of the result is not that of the tokens.")
-    on_tpu = jax.devices()[0].platform == "tpu"
+    on_tpu = jax.default_backend() == "tpu"
     scattered = made.elements("reduce-scatter") + (made.elements("all-reduce") // along_model if on_tpu else 0)
     require(scattered > 0, "The program has no reduce-scatter.")
     require(made.count("all-gather") > 0, "The program has no all-gather.")

@@ -1,6 +1,6 @@
 """Programs as compilers for eight H100s and eight TPU v5e cores write them (tests/hlo/make.py): what is read off them.
 
-Nothing ran on either. Checks of lessons 16 to 20 read the same facts of the same programs.
+Nothing ran on either. Checks of lessons 16 to 21 read the same facts of the same programs.
 """
 
 from __future__ import annotations
@@ -254,6 +254,29 @@ def test_no_scores_are_gathered_over_the_vocabulary(platform: str) -> None:
         assert total(gradients, "all-reduce") == 2 * rows + shard
         assert output_bytes(platform, f"tp-vocab-loss-program-{2 * i + 1}") == 4 * shard
     assert total(collectives(text(platform, "tp-vocab-loss-program-6"), 8), "all-reduce") == 13
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("name", ["pipeline-interleaved-program", "pipeline-recurrent-program"])
+def test_a_pipeline_is_one_permute_in_a_loop(platform: str, name: str) -> None:
+    """As the checks of lesson 21 count. The all-reduce after the loop gives all devices the results of the last one."""
+    for i in range(3):
+        found = collectives(text(platform, f"{name}-{i}"), 8)
+        [sent] = [one for one in found if one.in_loop]
+        [added] = [one for one in found if not one.in_loop]
+        assert (sent.kind, added.kind) == ("collective-permute", "all-reduce")
+        assert 0 < sent.bytes < added.bytes <= output_bytes(platform, f"{name}-{i}")
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_experts_exchange_tokens_twice(platform: str) -> None:
+    """As the checks of lesson 21 count."""
+    for i, (devices, experts, capacity) in enumerate(((4, 4, 2), (2, 6, 3), (3, 6, 20))):
+        found = collectives(text(platform, f"moe-dispatch-program-{i}"), 8)
+        assert [(one.kind, one.group_size) for one in found] == [("all-to-all", devices)] * 2
+        there, back = (one.elements // (experts * capacity) for one in found)  # the width of a token
+        assert 3 <= there == back <= 5
+        assert all(one.elements % (experts * capacity) == 0 for one in found)
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
