@@ -170,6 +170,27 @@ def test_what_is_not_as_it_was_stored_is_stored_again(
     assert by(store(full)) == []
 
 
+def test_what_lies_beside_a_notebook_stops_nobody(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are larger than memory, and folders deeper than Python's stack, in folders that were stored before."""
+    before, places = rows(full), {learner: full / "submitted" / learner / LESSON for learner in CLASS}
+    (places["partly"] / "deeper").mkdir()
+    for path in (places["partly"] / "timestamp.txt", places["partly"] / "deeper" / f"{LESSON}.ipynb"):
+        path.touch()
+        os.truncate(path, 1 << 40)  # of which the disk stores nothing
+    monkeypatch.chdir(places["right_0"])
+    for _ in range(1_500):
+        os.mkdir("d")
+        os.chdir("d")
+    os.chdir(full)
+    try:
+        done = store(full)
+        assert [entry.learner for entry in done.refused] == ["right_0"]
+        assert by(Progress(now=done.now)) == ["partly"]
+        assert {row[0] for row in set(before) - set(rows(full))} <= {"right_0"}
+    finally:
+        subprocess.run(["rm", "-rf", places["right_0"] / "d"], check=True)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
 def test_ended_at_any_moment_it_goes_on_from_there(
     course: Path, stored: Path, number: signal.Signals, moments: random.Random
