@@ -171,24 +171,37 @@ def test_what_is_not_as_it_was_stored_is_stored_again(
 
 
 def test_what_lies_beside_a_notebook_stops_nobody(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that are larger than memory, and folders deeper than Python's stack, in folders that were stored before."""
+    """Files larger than memory, folders deeper than Python's stack, and more files than anyone needs."""
     before, places = rows(full), {learner: full / "submitted" / learner / LESSON for learner in CLASS}
     (places["partly"] / "deeper").mkdir()
     for path in (places["partly"] / "timestamp.txt", places["partly"] / "deeper" / f"{LESSON}.ipynb"):
         path.touch()
         os.truncate(path, 1 << 40)  # of which the disk stores nothing
-    monkeypatch.chdir(places["right_0"])
-    for _ in range(1_500):
-        os.mkdir("d")
-        os.chdir("d")
-    os.chdir(full)
+    for number in range(20):
+        (places["right_1"] / f"{number}.bin").touch()
+        os.truncate(places["right_1"] / f"{number}.bin", 99 << 20)
+    for number in range(6_000):
+        (places["right_2"] / f"{number}.txt").touch()
+    (places["right_3"] / "x").mkdir()
+    with monkeypatch.context() as moving:
+        for place, name in ((places["right_0"], "d"), (places["right_3"] / "x", "d" * 250)):
+            moving.chdir(place)
+            for _ in range(1_500 if name == "d" else 40):
+                os.mkdir(name)
+                os.chdir(name)
+            Path("deep.txt").touch()
     try:
-        done = store(full)
-        assert [entry.learner for entry in done.refused] == ["right_0"]
-        assert by(Progress(now=done.now)) == ["partly"]
-        assert {row[0] for row in set(before) - set(rows(full))} <= {"right_0"}
+        configure(full, "c.CourseDirectory.max_dir_size = 250_000")
+        began = time.monotonic()
+        assert by(store(full)) == sorted(CLASS)
+        assert time.monotonic() - began < 60
+        assert rows(full) == before
+        copied = sum(path.stat().st_blocks * 512 for path in (full / "build" / "autograded").rglob("*"))
+        assert copied < 300 << 20
+        assert len(list((full / "build" / "autograded" / "right_2" / LESSON).iterdir())) <= 5_001
+        assert by(store(full)) == []
     finally:
-        subprocess.run(["rm", "-rf", places["right_0"] / "d"], check=True)
+        subprocess.run(["rm", "-rf", places["right_0"], places["right_3"]], check=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
