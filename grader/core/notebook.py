@@ -218,7 +218,7 @@ def is_public_check(cell: NotebookCell) -> bool:
         return False
     try:
         return bool(ast.parse(text(cell)).body)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return True
 
 
