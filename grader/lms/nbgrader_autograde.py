@@ -131,8 +131,8 @@ class PlainFiles(BaseConverter):
             shutil.copy(path, place)
 
     def _beside(self, source: Path) -> Iterator[Path]:
-        """Files and links as nbgrader's `find_all_files` finds them, by name, up to a number and a depth. Its time grows
-        with the square of their number, and it needs a level of Python's stack for each folder in another."""
+        """Files and links as nbgrader's `find_all_files` finds them, by name, up to a number and a depth. Its time
+        grows with the square of their number, and it needs a level of Python's stack for each folder in another."""
         ignored, folders, found = [*self.coursedir.ignore, "*.ipynb"], [(source, 0)], 0
         while folders:
             folder, depth = folders.pop()
