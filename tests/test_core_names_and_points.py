@@ -75,6 +75,7 @@ def test_a_kernel_and_a_worker_read_magics_alike(source: str, binds: set[str]) -
 @pytest.mark.parametrize("source", ["%foo\n" * 600, "-" * 100_000 + "1", "(" * 300, "\0", "\ud800"])
 def test_what_no_reader_takes_binds_nothing_and_raises_nothing(source: str) -> None:
     assert notebook_cell_names(source).binds == frozenset()
+    assert checksum({"metadata": {"nbgrader": {"grade": True, "points": 10**400}}, "source": source})
     assert is_public_check({"cell_type": "code", "source": source, "metadata": {"nbgrader": {"grade": True}}})
 
 
