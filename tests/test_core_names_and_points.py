@@ -72,6 +72,14 @@ def test_a_kernel_and_a_worker_read_magics_alike(source: str, binds: set[str]) -
         assert binds <= namespace.keys()
 
 
+@pytest.mark.parametrize("source", ["%foo\n" * 600, "-" * 100_000 + "1", "(" * 300, "\0", "\ud800"])
+def test_what_no_reader_takes_binds_nothing_and_raises_nothing(source: str) -> None:
+    assert notebook_cell_names(source).binds == frozenset()
+    assert checksum({"metadata": {"nbgrader": {"grade": True, "points": 10**400}}, "source": source})
+    assert is_public_check({"cell_type": "code", "source": source, "metadata": {"nbgrader": {"grade": True}}})
+
+
+
 def test_points_are_rounded_in_one_place() -> None:
     assert total([0.1, 0.2, 0.3]) == 0.6
     assert sum([0.1, 0.2, 0.3]) > 0.6  # what the rounding is for

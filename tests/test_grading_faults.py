@@ -331,6 +331,20 @@ def test_a_setup_that_does_not_run_is_the_courses_fault(examiner: Examiner) -> N
     broken.drop()
 
 
+def test_a_fresh_copy_starts_after_its_original_has_ended_and_is_continued(examiner: Examiner) -> None:
+    """What the original holds, such as open files, shows in what the kernel counts for the whole machine."""
+    pair = WorkerPair("x = 1", {}, ExecutorPrograms(examiner.zygote, CompileCache()))
+    pair.run_cell("y = x + 1", "code cell 1")
+    asked = pair.worker.pid
+    with pair.fresh_copy() as clean:
+        assert not psutil.pid_exists(asked)
+        fresh = clean.worker.pid
+        pair.adopt(clean)
+    assert pair.worker.pid == fresh
+    assert pair.run_cell("assert y == 2", "code cell 2").problem is None
+    pair.drop()
+
+
 # What is defined, and what is not.
 
 

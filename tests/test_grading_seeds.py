@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,6 +15,9 @@ from grader.core.notebook import read_submission
 from grader.core.result import Result
 from grader.course import Course
 from grader.grading.examiner import Examiner
+from grader.grading.plan import RunCell
+from grader.grading.session import CheckRunner, GradingSession
+from grader.grading.worker_pair import CellOutcome
 from grader.program.codec import decode
 from grader.sandbox.process import Process, Zygote
 
@@ -144,3 +147,19 @@ def test_a_syntax_error_is_told_whole(grade: Told) -> None:
     result, _ = grade(SPY, mean="def loss(x):\n    return (x\n")
     [example] = [check for check in result.checks if check.id == "small-mean-example"]
     assert "has a syntax error on line 2: '(' was never closed\nreturn (x" in example.message
+
+
+def test_at_most_eight_cells_that_an_asked_process_failed_in_are_listed() -> None:
+    """Which of its cells fail may spell what a hidden check asked."""
+
+    class Asked:
+        confided = True
+
+        def run_cell(self, source: str, label: str, *told: Any) -> CellOutcome:
+            return CellOutcome(label, problem="raised KeyError", short="raised KeyError")
+
+    session = GradingSession(CheckRunner(LESSON), cast(Any, Asked()), "seed")
+    for number in range(12):
+        session.run(RunCell("", f"code cell {number}"))
+    listed = [f"Your code cell {number} raised KeyError." for number in range(8)]
+    assert session.notes == [*listed, "More of your cells failed."]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import fill
@@ -53,13 +55,20 @@ def test_from_nothing_to_everything(course: Path, grader: Grader) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [None, "", "[1]", '{"version": 1, "graded": {"01_small": {"small-double": "all"}}}']
+    "content",
+    [
+        *(None, "", "[1]", '{"version": 1, "graded": {"01_small": {"small-double": "all"}}}', os.mkfifo),
+        f'{{"version": 1, "graded": {{"01_small": {{"small-double": [1{"0" * 400}, 3]}}}}}}',
+    ],
+    ids=["none", "empty", "list", "word", "pipe", "digits"],
 )
 def test_a_file_that_is_gone_or_says_nothing_costs_the_memory_alone(
-    course: Path, grader: Grader, content: str | None
+    course: Path, grader: Grader, content: str | Callable[[Path], None] | None
 ) -> None:
     state = course / "work" / ".jaxercise.json"
-    if content is not None:
+    if callable(content):
+        content(state)
+    elif content is not None:
         state.write_text(content)
     assert told(course, grader)[0] == f"{LESSON} 0/9 ○ ○ ○"
 

@@ -320,6 +320,17 @@ def test_a_local_repository_that_leads_to_a_neighbours_is_refused(
     assert not (to / "own").exists()
 
 
+def test_a_commit_without_a_date_has_none(tmp_path: Path) -> None:
+    source = commit(tmp_path / "one", **{EXERCISES: "work"})
+    text = f"tree {git(source, 'rev-parse', 'HEAD^{tree}')}author one <one> x y\ncommitter one <one> x y\n\nwork\n"
+    (tmp_path / "commit").write_text(text)
+    tip = git(source, "hash-object", "-t", "commit", "-w", "--literally", str(tmp_path / "commit")).strip()
+    git(source, "update-ref", "refs/heads/main", tip)
+    [result] = Collection(tmp_path / "to", [LESSON], FetchLimits()).collect([Repository("one", str(source))], 1)
+    assert (result.problem, result.commit, result.committed) == ("", tip, "")
+    assert list(result.notebooks) == [LESSON]
+
+
 def test_a_local_repository_that_leads_out_after_it_was_checked_is_read_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,6 +170,40 @@ def test_what_is_not_as_it_was_stored_is_stored_again(
     assert by(store(full)) == []
 
 
+def test_what_lies_beside_a_notebook_stops_nobody(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files larger than memory, folders deeper than Python's stack, and more files than anyone needs."""
+    before, places = rows(full), {learner: full / "submitted" / learner / LESSON for learner in CLASS}
+    (places["partly"] / "deeper").mkdir()
+    for path in (places["partly"] / "timestamp.txt", places["partly"] / "deeper" / f"{LESSON}.ipynb"):
+        path.touch()
+        os.truncate(path, 1 << 40)  # of which the disk stores nothing
+    for number in range(20):
+        (places["right_1"] / f"{number}.bin").touch()
+        os.truncate(places["right_1"] / f"{number}.bin", 99 << 20)
+    for number in range(6_000):
+        (places["right_2"] / f"{number}.txt").touch()
+    (places["right_3"] / "x").mkdir()
+    with monkeypatch.context() as moving:
+        for place, name in ((places["right_0"], "d"), (places["right_3"] / "x", "d" * 250)):
+            moving.chdir(place)
+            for _ in range(1_500 if name == "d" else 40):
+                os.mkdir(name)
+                os.chdir(name)
+            Path("deep.txt").touch()
+    try:
+        configure(full, "c.CourseDirectory.max_dir_size = 250_000")
+        began = time.monotonic()
+        assert by(store(full)) == sorted(CLASS)
+        assert time.monotonic() - began < 60
+        assert rows(full) == before
+        copied = sum(path.stat().st_blocks * 512 for path in (full / "build" / "autograded").rglob("*"))
+        assert copied < 300 << 20
+        assert len(list((full / "build" / "autograded" / "right_2" / LESSON).iterdir())) <= 5_001
+        assert by(store(full)) == []
+    finally:
+        subprocess.run(["rm", "-rf", places["right_0"], places["right_3"]], check=True)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
 def test_ended_at_any_moment_it_goes_on_from_there(
     course: Path, stored: Path, number: signal.Signals, moments: random.Random

@@ -352,6 +352,18 @@ def test_what_a_killed_process_left_beside_a_file_is_removed_by_the_next(tmp_pat
     assert sorted(tmp_path.iterdir()) == sorted([path, *others])
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_link_or_a_pipe_in_place_of_the_temporary_file_is_removed(tmp_path: Path, alone: bool) -> None:
+    path, elsewhere = tmp_path / "a.json", tmp_path / "elsewhere"
+    part = tmp_path / ("a.json.part" if alone else f"a.json.{os.getpid()}.part")
+    for put in (lambda: part.symlink_to(elsewhere), lambda: os.mkfifo(part)):
+        put()
+        files.write(path, "whole", alone=alone)
+        assert path.read_text() == "whole"
+        assert sorted(tmp_path.iterdir()) == [path]
+        assert not path.is_symlink()
+
+
 def test_what_could_not_be_done_is_told_in_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
     """A path and a learner's name may hold anything."""
     fail("Not graded: \x1b[2J\u202eone[red]/05_vmap.")

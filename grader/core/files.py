@@ -25,8 +25,10 @@ def write(path: Path, content: str | bytes, mode: int = 0o600, alone: bool = Fal
                 os.kill(int(pid) if pid.isdecimal() else 0, 0)  # sends nothing: is there such a process?
             except ProcessLookupError:
                 left.unlink()
+    if os.path.lexists(part) and (part.is_symlink() or not part.is_file()):
+        part.unlink()  # somebody else's: a link would lead the text elsewhere, and a pipe waits for a reader
     try:
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as stream:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode), "wb") as stream:
             stream.write(content.encode() if isinstance(content, str) else content)
             stream.flush()
             os.fsync(stream.fileno())

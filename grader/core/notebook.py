@@ -218,7 +218,7 @@ def is_public_check(cell: NotebookCell) -> bool:
         return False
     try:
         return bool(ast.parse(text(cell)).body)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return True
 
 
@@ -239,7 +239,8 @@ def checksum(cell: NotebookCell, source: str | None = None) -> str:
         parts += [said.get("grade", False), is_answer(cell), is_locked(cell), said.get("grade_id")]
         points = said.get("points")
         if said.get("grade") and isinstance(points, int | float):
-            parts.append(float(points))
+            with contextlib.suppress(OverflowError):
+                parts.append(float(points))
     return hashlib.md5("".join(map(str, parts)).encode(errors="replace"), usedforsecurity=False).hexdigest()
 
 

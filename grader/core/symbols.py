@@ -101,11 +101,12 @@ def cell_names(source: str) -> CellNames:
     return CellNames(frozenset(bound), frozenset(written), frozenset(reads))
 
 
+@lru_cache(maxsize=512)  # IPython's time for magics grows with the square of their number, and it refuses 500 of them
 def notebook_cell_names(source: str) -> CellNames:
     """Returns the names of a cell as a notebook contains it, magics included; none where it is not Python."""
     try:
         return cell_names(plain_python(source))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError, RuntimeError, MemoryError):
         return CellNames()
 
 

@@ -174,6 +174,7 @@ class GradingSession:
         """Run one cell; a cell that fails blocks nothing by itself."""
         limits = [self.runner.lesson.exercise(name).timeout or ANSWER_S for name in step.answers]
         seconds = sum(limits) if limits and step.label in step.answers else CELL_S
+        confided = self.isolated.confided
         ran = self.isolated.run_cell(step.source, step.label, seconds, step.passed, step.setup)
         self.bound |= ran.bound
         self.known |= ran.sure
@@ -188,7 +189,7 @@ class GradingSession:
             self.failed.append(ran)
             note = f"Your {step.label} {ran.short}." if ran.repeats else DID_NOT_REPEAT
             if not step.answers and not ran.stub:
-                self.told += self.isolated.confided
+                self.told += confided
                 note = note if self.told <= MOST_FAILED else MORE_FAILED
                 self.notes += [note] * (note not in self.notes)
         for exercise in step.answers:
@@ -248,6 +249,7 @@ class GradingSession:
         have kept what one asked, and quote it in what it raises or returns."""
         with self.isolated.fresh_copy() as clean:
             second = self._run(check, exercise, clean)
+            self.isolated.adopt(clean)
         if (second.status, second.kind, second.where) == (result.status, result.kind, result.where):
             return replace(result, message=second.message)
         return replace(result, message="It failed, but in a different way when it was run alone.")

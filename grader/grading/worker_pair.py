@@ -130,17 +130,27 @@ class WorkerPair:
     def fresh_copy(self, last: int | None = None) -> Iterator[WorkerPair]:
         """The same notebook up to here, or to before request `last`, in processes that no check has asked anything.
 
-        This notebook's own stand still meanwhile: one could read off the machine's load what another one tells.
+        This notebook's own have ended before: what one holds or does shows in what the kernel counts for the whole
+        machine, such as open files, and another one could read it there.
         """
+        if self._worker is not None:
+            self._worker.end()
+        self.drop()
         programs = ExecutorPrograms(self.programs.zygote, self.programs.compiled)
         clean = WorkerPair(self.setup, self.classes, programs, self.known, self.data)
         clean._history, clean._state = self._history[:last], self._state
         clean.clock, clean._names = self.clock, self._names
-        with self._worker.standing() if self._worker is not None else contextlib.nullcontext():
-            try:
-                yield clean
-            finally:
-                clean.drop()
+        try:
+            yield clean
+        finally:
+            clean.drop()
+
+    def adopt(self, clean: WorkerPair) -> None:
+        """Goes on in the processes of a fresh copy that has run all that this notebook has."""
+        self._worker, clean._worker = clean._worker, None
+        self.programs, clean.programs = clean.programs, self.programs
+        self.programs.beside = lambda: self._worker
+        self._places, self._exports, self.confided = clean._places, clean._exports, False
 
     def run_cell(
         self, source: str, label: str, seconds: float = CELL_S, passed: Sequence[str] = (), setup: bool = False
@@ -210,7 +220,10 @@ class WorkerPair:
         for attempt in range(ATTEMPTS):
             try:
                 with self.fresh_copy(last) as clean:
-                    return clean._tell(request, seconds)
+                    reply = clean._tell(request, seconds)
+                    if last is not None:  # what is left out is this request
+                        self.adopt(clean)
+                    return reply
             except Fault as fault:
                 if fault.kind != "crashed" or ended == "crashed" or attempt == ATTEMPTS - 1:
                     return fault.kind

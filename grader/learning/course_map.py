@@ -17,7 +17,7 @@ from typing import Any
 
 from grader.core import files
 from grader.core.layout import COURSE_FILE, course_above, course_source
-from grader.core.notebook import part
+from grader.core.notebook import MAX_BYTES, part
 from grader.core.points import is_full, number, total
 
 STATE = ".jaxercise.json"
@@ -40,8 +40,10 @@ def state_path(here: Path | None = None) -> Path:
 
 
 def _state(here: Path | None) -> dict[str, Any]:
+    path = state_path(here)
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        content = json.loads(state_path(here).read_text(encoding="utf-8"))
+        readable = path.is_file() and path.stat().st_size <= MAX_BYTES  # a pipe would be waited for
+        content = json.loads(path.read_text(encoding="utf-8")) if readable else None
         if isinstance(content, dict) and content.get("version") == VERSION:
             return content
     return {"version": VERSION}
@@ -59,7 +61,7 @@ def change_state(name: str, here: Path | None = None) -> Iterator[dict[str, Any]
     content[name] = dict(part(content, name))
     yield content[name]
     with contextlib.suppress(OSError):
-        files.write(state_path(here), json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+        files.write(state_path(here), json.dumps(content, indent=1) + "\n")
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def course_map() -> Map:
 def _tile(lesson: dict[str, str], here: Path, graded: object) -> Tile:
     try:
         pairs = [(float(earned), float(points)) for earned, points in graded.values()]  # type: ignore[attr-defined]
-    except (AttributeError, ValueError, TypeError):  # the file was edited into something else
+    except (AttributeError, ValueError, TypeError, OverflowError):  # the file was edited into something else
         pairs = []
     earned, points = total(min(pair) for pair in pairs), total(points for _, points in pairs)
     link = f"{lesson['id']}.ipynb"

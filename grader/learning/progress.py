@@ -80,7 +80,7 @@ def _best(graded: Any) -> dict[str, float]:
     """Points earned by exercise; none where the file was edited into something else."""
     try:
         return {name: float(earned) for name, (earned, _) in graded.items()}
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError, OverflowError):
         return {}
 
 

@@ -151,8 +151,8 @@ class FetchedRepository:
         limit = f"--filter=blob:limit={MAX_BYTES + 1}"
         self._git("fetch", *words, limit, "--", "origin", f"+{self.ref}:{COMMIT}", protocols=self.protocols)
         shown = self._git("log", "-1", "--no-show-signature", "--format=%H %cI", f"{COMMIT}^{{commit}}")
-        commit, committed = shown.decode().split()
-        return commit, committed
+        commit, _, committed = shown.decode().strip().partition(" ")
+        return commit, committed if committed[:4].isdecimal() else ""  # its author may have written no date
 
     def read(self, places: list[str]) -> tuple[str, str, bytes] | None:
         """Returns path, id and bytes of the first of these files that the commit has. Raises FileRefused."""

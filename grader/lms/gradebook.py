@@ -6,6 +6,8 @@ import contextlib
 import glob
 import hashlib
 import logging
+import os
+import stat
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,6 +27,7 @@ from sqlalchemy.exc import SAWarning, SQLAlchemyError
 from traitlets.config.loader import ConfigFileNotFound, PyFileConfigLoader
 
 from grader.core import files
+from grader.core.notebook import MAX_BYTES
 from grader.core.result import Result
 from grader.course import Course
 from grader.course.build import exercises_path
@@ -200,16 +203,24 @@ def _mark(shared: str, entry: Entry, result: Result, rows: Any) -> str:
 
 
 def _submitted_files(entry: Entry) -> list[Any]:
-    """The notebook and its date by content; files that are only copied, by size and time."""
-    found: list[Any] = []
-    for path in sorted(entry.path.parent.rglob("*")):
-        with contextlib.suppress(OSError):
-            about = path.lstat()
-            content: Any = [about.st_mode, about.st_size, about.st_mtime_ns]
-            if path.is_file() and not path.is_symlink() and path.name in (entry.path.name, "timestamp.txt"):
-                content = hashlib.sha256(path.read_bytes()).hexdigest()
-            found.append([str(path.relative_to(entry.path.parent)), content])
-    return found
+    """The notebook and its date by content; by size and time what is only copied, or larger than anything that is read.
+
+    The folder is a learner's: neither its depth nor the size of a file in it may end the run.
+    """
+    found, folders = list[Any](), [entry.path.parent]
+    while folders:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as inside:
+            for one in inside:
+                about, path = one.stat(follow_symlinks=False), Path(one.path)
+                content: Any = [about.st_mode, about.st_size, about.st_mtime_ns]
+                if stat.S_ISDIR(about.st_mode):
+                    folders.append(path)
+                readable = stat.S_ISREG(about.st_mode) and about.st_size <= MAX_BYTES
+                if readable and path.name in (entry.path.name, "timestamp.txt"):
+                    with contextlib.suppress(OSError):
+                        content = hashlib.sha256(path.read_bytes()).hexdigest()
+                found.append([str(path.relative_to(entry.path.parent)), content])
+    return sorted(found, key=lambda one: str(one[0]))
 
 
 @contextlib.contextmanager

@@ -11,8 +11,11 @@ that is no notebook.
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import shutil
+from collections.abc import Iterator
+from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from nbgrader import converters
 from nbgrader.api import Gradebook
 from nbgrader.converters.base import BaseConverter, NbGraderException
 from nbgrader.preprocessors import NbGraderPreprocessor
-from nbgrader.utils import find_all_files, is_grade, is_solution, is_task, parse_utc
+from nbgrader.utils import is_grade, is_solution, is_task, parse_utc
 from traitlets import Bool, Type
 
 from grader.core import notebook as notebooks
@@ -41,6 +44,7 @@ from grader.lms.nbgrader_database import outdated
 Resources = dict[str, Any]
 
 MAX_DATE = 100  # characters
+MAX_FILES, MAX_DEPTH, MAX_PATH = 5_000, 50, 1_000  # of what lies beside a notebook; the last in bytes
 TO_ALLOW = "To grade notebooks that you trust, set c.ExecuteByExaminer.allow_unsandboxed = True in nbgrader_config.py."
 
 
@@ -107,20 +111,45 @@ def _own(cell: NotebookCell, place: int, source: str) -> NotebookCell:
 
 
 class PlainFiles(BaseConverter):
-    """Copies no more than plain files: a link would bring what it leads to, into what its author gets as feedback."""
+    """Copies only plain files, and a bounded number of them: a link would bring what it leads to, into what its author
+    gets as feedback, and files that consist of holes would fill the disk."""
 
     def init_assignment(self, assignment_id: str, student_id: str) -> None:
         source, to = Path(self._format_source(assignment_id, student_id)), self._format_dest(assignment_id, student_id)
         linked = source.is_symlink() or source.parent.is_symlink()
-        for path in map(Path, find_all_files(source, [*self.coursedir.ignore, "*.ipynb"])):
+        room = self.coursedir.max_dir_size * 1000
+        for path in () if linked else self._beside(source):
             plain = path.is_file() and not path.is_symlink() and os.access(path, os.R_OK)
-            if linked or not plain or path.stat().st_size > self.coursedir.max_file_size * 1000:
+            size = path.stat().st_size if plain else 0
+            if not plain or size > min(room, self.coursedir.max_file_size * 1000):
                 self.log.warning("Not copied, because it is a link, unreadable, or too large: %r", str(path))
                 continue
+            room -= size
             place = Path(to, path.relative_to(source))
             place.parent.mkdir(parents=True, exist_ok=True)
             place.unlink(missing_ok=True)
             shutil.copy(path, place)
+
+    def _beside(self, source: Path) -> Iterator[Path]:
+        """Files and links as nbgrader's `find_all_files` finds them, by name, up to a number and a depth. Its time
+        grows with the square of their number, and it needs a level of Python's stack for each folder in another."""
+        ignored, folders, found = [*self.coursedir.ignore, "*.ipynb"], [(source, 0)], 0
+        while folders:
+            folder, depth = folders.pop()
+            with os.scandir(folder) as listed:
+                inside = sorted(itertools.islice(listed, MAX_FILES), key=lambda one: one.name)
+            found += len(inside)
+            for one in inside:
+                long = len(os.fsencode(one.path)) > len(os.fsencode(source)) + MAX_PATH
+                if long or any(fnmatch(one.name, pattern) for pattern in ignored):
+                    continue
+                if not one.is_dir(follow_symlinks=False):
+                    yield Path(one.path)
+                elif depth < MAX_DEPTH and os.access(one.path, os.R_OK | os.X_OK):
+                    folders.append((Path(one.path), depth + 1))
+            if found >= MAX_FILES:
+                self.log.warning("Only some files are copied, because there are %d or more in %r", found, str(source))
+                return
 
 
 class Autograde(converters.Autograde, PlainFiles):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -33,7 +33,8 @@ class Facts:
         loops, operations: counts in its StableHLO, before XLA optimizes it, so of what was written; constants are no
             operations.
         intermediates: elements of the largest array in its StableHLO.
-        collectives: those in its optimized HLO, so of what is executed.
+        collectives: those in its optimized HLO, so of what is executed. An entry that is wider than float32 and than
+            every entry of its arguments and results counts as several elements, since it can contain several.
         argument_bytes, output_bytes, temp_bytes, alias_bytes: memory per device.
         flops: floating-point operations per device and call, with one iteration of each loop; None where XLA does not
             state them.
@@ -89,12 +90,13 @@ class Loaded:
             memory.argument_size_in_bytes, memory.output_size_in_bytes, memory.alias_size_in_bytes
         )
         flops = (self._compiled.cost_analysis() or {}).get("flops")
+        widest = max([4, *(aval.dtype.itemsize for aval in (*exported.in_avals, *exported.out_avals))])
         self.facts = Facts(
             devices=exported.nr_devices,
             loops=loops(module),
             operations=operations(module),
             intermediates=largest(module),
-            collectives=collectives(text, exported.nr_devices),
+            collectives=tuple(_unpacked(one, widest) for one in collectives(text, exported.nr_devices)),
             argument_bytes=held.arguments,
             output_bytes=held.outputs,
             temp_bytes=memory.temp_size_in_bytes,
@@ -124,6 +126,11 @@ def _fitting(array: Any, parameter: Any, place: jax.sharding.Sharding) -> Any:
         return np.asarray(array, parameter.dtype)
     elsewhere = array.committed and not isinstance(array.sharding, jax.sharding.NamedSharding)
     return jax.device_put(array, place) if elsewhere else array
+
+
+def _unpacked(collective: Collective, widest: int) -> Collective:
+    """The collective with at least one element for each `widest` bytes."""
+    return replace(collective, elements=max(collective.elements, -(-collective.bytes // widest)))
 
 
 def _placed(parameters: list[jax.ShapeDtypeStruct], devices: int) -> list[jax.ShapeDtypeStruct]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -33,7 +33,6 @@ WALL_FACTOR = 4.0
 ACCELERATED_FACTOR = 4.0  # to compile for an accelerator, on many threads, takes the processor longer
 IN_LINE_FACTOR = 10.0  # however long the line
 REPLY_LIMIT = 256 << 20
-STOPS = 100  # rounds in which processes are stopped: each may have forked before it was
 DEFAULT_SOCKET = 208 << 10  # bytes that Linux lets a socket hold, where it does not tell
 AT_MOST = "GRADER_CONFINE_AT_MOST"  # in our environment: no rung above this level is tried, as if it were refused
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -194,33 +193,21 @@ class Process:
             if family.first_stood is not None:  # it took long enough to be looked at
                 Process.in_line += family.stood()
 
-    @contextlib.contextmanager
-    def standing(self) -> Iterator[None]:
-        """Within it neither this process nor anything that it started runs, so they can tell no other process anything,
-        by the load that they cause for example. One that evades this is ended."""
-        family = ProcessTree(self.pid)
-        stopped: set[int] = set()
-        for _ in range(STOPS):
-            new = {self.pid, *family.members()} - stopped
-            _signal(new, signal.SIGSTOP)
-            stopped |= new
-            if not new:
-                break
-        else:
-            self.kill()
-        try:
-            yield
-        finally:
-            if not self.ended:
-                _signal(stopped & {self.pid, *family.members()}, signal.SIGCONT)
-
     def finish(self, seconds: float = 5.0) -> None:
         """Close the stream, which a process of ours takes as its end, and kill what is left of it after a while."""
         self.stream.close()
+        self._wait(seconds)
+        self.kill()
+
+    def end(self, seconds: float = 5.0) -> None:
+        """Kill it, and wait until the kernel has freed what it and its child processes held."""
+        self.kill()
+        self._wait(seconds)
+
+    def _wait(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while psutil.pid_exists(self.pid) and time.monotonic() < end:
             time.sleep(0.01)
-        self.kill()
 
     def kill(self) -> None:
         """End the process and every process in its group; remove its scratch folder."""
@@ -233,12 +220,6 @@ class Process:
         self.stream.close()
         if self.folder is not None:
             remove(self.folder)
-
-
-def _signal(pids: Iterable[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
 
 
 def remove(folder: Path) -> None:

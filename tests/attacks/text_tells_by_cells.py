@@ -1,6 +1,8 @@
-"""Fails in those of its cells whose places are the bits of a hidden check's input, so that the notes spell it out."""
+"""Fails in those of its cells whose places are the bits of a hidden check's input, so that the notes spell it out. From
+the first one on, a process that has met no input runs them, in which all fail."""
 # tally: failed, failed
-# note: More of your cells failed.
+# note: Your code cell 10 raised AssertionError
+# note: Your code cell 27 raised AssertionError
 # %% answer="tally"
 seen = []
 
