@@ -1,0 +1,2 @@
+# %% [markdown]
+# # 22 · Pallas: kernels on blocks
