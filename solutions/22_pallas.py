@@ -84,12 +84,12 @@ def squash_kernel(x_ref, s_ref, y_ref):
 
 def squash_forward(x, s, rows):
     """tanh(x * s) in blocks of `rows` rows: x float32[M,N], s float32[N] -> float32[M,N]"""
-    block, whole = pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0)), pl.BlockSpec(s.shape, lambda i: (0,))
+    some_rows, all_scales = pl.BlockSpec((rows, len(s)), lambda i: (i, 0)), pl.BlockSpec((len(s),), lambda i: (0,))
     return pallas_call(
         squash_kernel,
         grid=pl.cdiv(x.shape[0], rows),
-        in_specs=[block, whole],
-        out_specs=block,
+        in_specs=[some_rows, all_scales],
+        out_specs=some_rows,
         out_shape=jax.eval_shape(lambda: x),
     )(x, s)
 
@@ -383,11 +383,13 @@ rng = inputs.rng()
 for shape, block, dtype, words in (
     ((6, 10), (3, 5), "float32", "if the block divides the matrix"),
     ((5, int(rng.integers(7, 9))), (2, 3), "float32", "if the block does not divide the matrix"),
-    ((int(rng.integers(7, 9)), 5), (3, 2), "bfloat16", "in bfloat16"),
+    ((int(rng.integers(16, 18)), 9), (3, 2), "bfloat16", "in bfloat16"),
     ((3, 4), (4, 8), "float32", "if the block is larger than the matrix"),
 ):
     x, b = rng.normal(size=shape).astype(np.float32), rng.normal(size=shape[1]).astype(np.float32)
-    x, b = jnp.asarray(x, dtype), b + np.float32(1 / 512)
+    if dtype == "bfloat16":  # of a magnitude at which a rounded bias changes many sums
+        b = rng.uniform(1, 2, size=shape[1]).astype(np.float32)
+    x = jnp.asarray(x, dtype)
     wanted = np.maximum(np.asarray(x, np.float32) + b, 0)
     with case(words):
         made = program(fused_bias_relu, x, b, block)
@@ -626,7 +628,7 @@ def fused_bias_relu(x, b, block):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Set the sums to 0 in the first step of each row of blocks. Before you add a block, replace the elements past the edge with `jnp.where`. A product with a mask does not remove NaN.
+# Set the sums to 0 in the first step of each row of blocks. Before you add a block, replace the elements past the edge with `jnp.where`. A product with 0 does not remove NaN.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -725,7 +727,7 @@ def row_sums(x, block):
     )(x)
 
 
-# %% wrong="pallas-row-sums" because="Multiplies by a mask. NaN times 0 is NaN, so select with `jnp.where`."
+# %% wrong="pallas-row-sums" because="Multiplies by a mask of floats. NaN times 0 is NaN, so select with `jnp.where`."
 def row_sums(x, block):
     (m, n), (rows, columns) = x.shape, block
 
@@ -735,7 +737,7 @@ def row_sums(x, block):
             sums_ref[...] = jnp.zeros_like(sums_ref)
 
         column = pl.program_id(1) * columns + jax.lax.broadcasted_iota(jnp.int32, block, 1)
-        sums_ref[...] += (x_ref[...] * (column < n).astype(x.dtype)).sum(axis=1)
+        sums_ref[...] += (x_ref[...] * jnp.minimum(1.0, jnp.maximum(n - column, 0))).sum(axis=1)
 
     return pallas_call(
         kernel,
@@ -967,7 +969,7 @@ def row_sums(x, block):
 #
 # **Signature.** `matmul(a, b, blocks)` takes `a`, a `bfloat16[M,K]`, `b`, a `bfloat16[K,N]`, and `blocks = (bm, bk, bn)`. It returns `a @ b`, a `bfloat16[M,N]`. The block sizes divide M, K and N.
 #
-# **Example.** For `a` of ones with shape (4, 1024), `b` of ones with shape (1024, 6) and `blocks = (2, 8, 3)`, each entry of the result is 1024. With a bfloat16 accumulator it would be smaller, because bfloat16 has no number between 256 and 258. The grid has 2 · 2 · 128 steps.
+# **Example.** For `a` of ones with shape (4, 400), `b` of ones with shape (400, 6) and `blocks = (2, 1, 3)`, each entry of the result is 400. With a bfloat16 accumulator it would be 256, because bfloat16 has no number between 256 and 258. The grid has 2 · 2 · 400 steps.
 #
 # **Judged.** The values, which are those of a sum in float32 that is rounded once. There is one kernel, with one step for each triple of blocks, which reads blocks (bm, bk) and (bk, bn) and writes blocks (bm, bn) of the bfloat16 result. All steps that write the same block follow each other. **Not judged.** Which of the other axes of the grid comes first.
 #
@@ -1020,8 +1022,8 @@ def matmul(a, b, blocks):
 
 # %% check="pallas-matmul" name="example" points=1
 """The example, and a product of other numbers."""
-a, b = jnp.ones((4, 1024), jnp.bfloat16), jnp.ones((1024, 6), jnp.bfloat16)
-compare(ask(matmul, a, b, (2, 8, 3)), jnp.full((4, 6), 1024, jnp.bfloat16), label="the product")
+a, b = jnp.ones((4, 400), jnp.bfloat16), jnp.ones((400, 6), jnp.bfloat16)
+compare(ask(matmul, a, b, (2, 1, 3)), jnp.full((4, 6), 400, jnp.bfloat16), label="the product")
 whole = lambda *shape: jnp.asarray(inputs.rng().integers(-4, 5, size=shape), jnp.bfloat16)
 a, b = whole(4, 12), whole(12, 6)
 wanted = jnp.asarray(np.asarray(a, np.float32) @ np.asarray(b, np.float32), jnp.bfloat16)
@@ -1350,3 +1352,965 @@ def matmul(a, b, blocks):
             scratch_shapes=[pltpu.VMEM((bm, bn), jnp.float32)],
         )
     )(a, b)
+
+
+# %% [markdown] task="pallas-kernel-vjp" stars=3 minutes=25 skills="pallas-row-sums,04_grad"
+# ## The gradient of a kernel
+# **Goal.** Make a kernel differentiable. The forward kernel is given. Write a kernel for the backward pass, and connect the two with `jax.custom_vjp`.
+#
+# **Signature.** `squash(x, s, rows)` takes `x`, a `float32[M,N]`, the scales `s`, a `float32[N]`, and a Python int `rows`. It returns `y = tanh(x * s)`, as `squash_forward` of the setup does with the same arguments, in blocks of `rows` rows that do not have to divide M. For a cotangent `g` of `y`, the cotangent of `x` is `g * (1 - y²) * s`, and that of `s` is the sum of `g * (1 - y²) * x` over all rows.
+#
+# **Example.** For `x` of zeros with shape (5, 3) and `s = [1, 2, 3]`, `jax.grad` of the sum of `squash(x, s, 2)` with respect to `x` has five rows `[1, 2, 3]`, and with respect to `s` it is `[0, 0, 0]`.
+#
+# **Judged.** The values and both gradients, also if `rows` does not divide M. `jax.vjp` with its pullback runs two kernels, the forward kernel once and then one backward kernel. The backward kernel has one step for each block of rows and returns both cotangents. Outside of the kernels, the jaxpr has no arithmetic. **Not judged.** Which arrays the forward pass stores for the backward pass.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Which cotangent has a block for each step, and which one is a sum over all steps? What do rows past the edge add to this sum?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# A kernel may have several results. `out_specs` and `out_shape` are then lists, and the kernel gets a Ref for each. `rows` is no array. Either use `nondiff_argnums` of `jax.custom_vjp`, or define the differentiable function of `x` and `s` inside `squash`.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Inside `squash`, define `run(x, s)` with `@jax.custom_vjp`, the functions `forward(x, s)` and `backward(stored, g)`, connect them with `run.defvjp`, and return `run(x, s)`. The backward kernel sets the cotangent of `s` to 0 in step 0, and adds the sum of `jnp.where(inside, ..., 0)` in each step, where `inside` states which rows of the block are above row M.
+#
+# </details>
+
+
+# %% answer="pallas-kernel-vjp" timeout=20
+def squash(x, s, rows):
+    """x float32[M,N], s float32[N] -> tanh(x * s) float32[M,N], whose backward pass is one kernel."""
+    ### BEGIN SOLUTION
+
+    def kernel(x_ref, s_ref, y_ref, g_ref, dx_ref, ds_ref):
+        @pl.when(pl.program_id(0) == 0)
+        def _():
+            ds_ref[...] = jnp.zeros_like(ds_ref)
+
+        inner = g_ref[...] * (1 - y_ref[...] ** 2)
+        dx_ref[...] = inner * s_ref[...]
+        inside = pl.program_id(0) * rows + jax.lax.broadcasted_iota(jnp.int32, inner.shape, 0) < len(x)
+        ds_ref[...] += jnp.where(inside, inner * x_ref[...], 0).sum(axis=0)
+
+    def forward(x, s):
+        y = squash_forward(x, s, rows)
+        return y, (x, s, y)
+
+    def backward(stored, g):
+        block, whole = pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0)), pl.BlockSpec(s.shape, lambda i: (0,))
+        specs = {"in_specs": [block, whole, block, block], "out_specs": (block, whole)}
+        shapes = jax.eval_shape(lambda: (x, s))
+        return pallas_call(kernel, grid=pl.cdiv(len(x), rows), out_shape=shapes, **specs)(*stored, g)
+
+    run = jax.custom_vjp(lambda x, s: squash_forward(x, s, rows))
+    run.defvjp(forward, backward)
+    return run(x, s)
+    ### END SOLUTION
+
+
+# %% check="pallas-kernel-vjp" name="example" points=1
+"""The example, and the values of the forward pass."""
+x, s = np.zeros((5, 3), np.float32), np.array([1, 2, 3], np.float32)
+numbers = inputs.rng().normal(size=(5, 3)).astype(np.float32)
+compare(ask(squash, numbers, s, 2), np.tanh(numbers * s), label="the result")
+dx, ds = ask(lambda x, s: jax.grad(lambda x, s: squash(x, s, 2).sum(), argnums=(0, 1))(x, s), x, s)
+compare(dx, np.tile(s, (5, 1)), label="the gradient with respect to x")
+compare(ds, np.zeros(3, np.float32), label="the gradient with respect to s")
+
+# %% hidden="pallas-kernel-vjp" name="gradients" points=2
+"""The values and both cotangents are right for other shapes, blocks and cotangents."""
+
+
+def pullback(x, s, g, rows):
+    y, pull = jax.vjp(lambda x, s: squash(x, s, rows), x, s)
+    return (y, *pull(g))
+
+
+rng = inputs.rng()
+for shape, rows, words in (
+    ((6, 4), 2, "if the blocks divide the rows"),
+    ((7, int(rng.integers(2, 4))), 3, "if the blocks do not divide the rows"),
+    ((int(rng.integers(4, 7)), 5), 8, "if the block is larger than the matrix"),
+    ((3, int(rng.integers(4, 6))), 1, "for blocks of one row"),
+):
+    x, g = rng.normal(size=(2, *shape)).astype(np.float32)
+    s = rng.uniform(0.3, 1.2, size=shape[1]).astype(np.float32)
+    with case(words):
+        y, dx, ds = program(pullback, x, s, g, rows).run(x, s, g, rows)
+        wanted = np.tanh(x * s)
+        inner = g * (1 - wanted**2)
+        compare(y, wanted, label="the result", rtol=1e-4, atol=1e-5)
+        compare(dx, inner * s, label="the cotangent of x", rtol=1e-4, atol=1e-5)
+        compare(ds, (inner * x).sum(axis=0), label="the cotangent of s", rtol=1e-4, atol=1e-5)
+
+# %% hidden="pallas-kernel-vjp" name="kernels" points=2 observed=true
+"""The forward kernel and one backward kernel, and no arithmetic outside of them."""
+ARITHMETIC = ["add", "sub", "mul", "div", "neg", "tanh", "reduce_sum", "dot_general", "integer_pow", "pow", "square"]
+
+
+def looked_at(x, s, rows):
+    def both(x, s, g):
+        y, pull = jax.vjp(lambda x, s: squash(x, s, rows), x, s)
+        return (y, *pull(g))
+
+    return kernels(both, x, s, x), outside(both, x, s, x)
+
+
+for shape, rows, steps in (((7, 3), 2, 4), ((6, 5), 3, 2)):
+    with case(f"for the shape {shape} and blocks of {rows} rows"):
+        found, primitives = ask(looked_at, np.zeros(shape, np.float32), np.zeros(shape[1], np.float32), rows)
+        require(len(found) == 2, f"`jax.vjp` with its pullback runs {len(found)} kernels. It should run two.")
+        grid = found[1]["grid"]
+        require(grid == (steps,), f"the grid of the backward kernel is {grid}; expected {(steps,)}.")
+        require(len(found[1]["visits"]) == 2, "the backward kernel does not return both cotangents.")
+        extra = [name for name in primitives if name in ARITHMETIC]
+        require(not extra, f"there is arithmetic outside of the kernels: {', '.join(sorted(set(extra)))}.")
+
+# %% [markdown] why="pallas-kernel-vjp"
+# The backward kernel reads each block once and uses it for both cotangents. Broadcasting in the forward pass became a sum in the backward pass, so it needs an accumulator, and therefore a mask at the edge. **Next:** The forward pass stores y. Could the backward pass do without it, and what would it compute instead?
+
+
+# %% wrong="pallas-kernel-vjp" because="Relies on JAX to differentiate the kernel. JAX 0.10.2 cannot transpose a `pallas_call`."
+def squash(x, s, rows):
+    return squash_forward(x, s, rows)
+
+
+# %% wrong="pallas-kernel-vjp" because="Adds rows past the edge to the cotangent of the scales, so it is NaN if the blocks do not divide the rows."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def squash(x, s, rows):
+    return squash_forward(x, s, rows)
+
+
+def backward(rows, stored, g):
+    x, s, y = stored
+
+    def kernel(x_ref, s_ref, y_ref, g_ref, dx_ref, ds_ref):
+        @pl.when(pl.program_id(0) == 0)
+        def _():
+            ds_ref[...] = jnp.zeros_like(ds_ref)
+
+        inner = g_ref[...] * (1 - y_ref[...] ** 2)
+        dx_ref[...] = inner * s_ref[...]
+        ds_ref[...] += (inner * x_ref[...]).sum(axis=0)
+
+    block, whole = pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0)), pl.BlockSpec(s.shape, lambda i: (0,))
+    return pallas_call(
+        kernel,
+        grid=pl.cdiv(len(x), rows),
+        in_specs=[block, whole, block, block],
+        out_specs=(block, whole),
+        out_shape=jax.eval_shape(lambda: (x, s)),
+    )(x, s, y, g)
+
+
+def forward(x, s, rows):
+    y = squash_forward(x, s, rows)
+    return y, (x, s, y)
+
+
+squash.defvjp(forward, backward)
+
+
+# %% wrong="pallas-kernel-vjp" because="Overwrites the cotangent of the scales in each step, so only the last block of rows counts."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def squash(x, s, rows):
+    return squash_forward(x, s, rows)
+
+
+def backward(rows, stored, g):
+    x, s, y = stored
+
+    def kernel(x_ref, s_ref, y_ref, g_ref, dx_ref, ds_ref):
+        inner = g_ref[...] * (1 - y_ref[...] ** 2)
+        dx_ref[...] = inner * s_ref[...]
+        inside = pl.program_id(0) * rows + jax.lax.broadcasted_iota(jnp.int32, inner.shape, 0) < len(x)
+        ds_ref[...] = jnp.where(inside, inner * x_ref[...], 0).sum(axis=0)
+
+    block, whole = pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0)), pl.BlockSpec(s.shape, lambda i: (0,))
+    return pallas_call(
+        kernel,
+        grid=pl.cdiv(len(x), rows),
+        in_specs=[block, whole, block, block],
+        out_specs=(block, whole),
+        out_shape=jax.eval_shape(lambda: (x, s)),
+    )(x, s, y, g)
+
+
+def forward(x, s, rows):
+    y = squash_forward(x, s, rows)
+    return y, (x, s, y)
+
+
+squash.defvjp(forward, backward)
+
+
+# %% wrong="pallas-kernel-vjp" because="Never sets the cotangent of the scales to 0 before it adds to it."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def squash(x, s, rows):
+    return squash_forward(x, s, rows)
+
+
+def backward(rows, stored, g):
+    x, s, y = stored
+
+    def kernel(x_ref, s_ref, y_ref, g_ref, dx_ref, ds_ref):
+        inner = g_ref[...] * (1 - y_ref[...] ** 2)
+        dx_ref[...] = inner * s_ref[...]
+        inside = pl.program_id(0) * rows + jax.lax.broadcasted_iota(jnp.int32, inner.shape, 0) < len(x)
+        ds_ref[...] += jnp.where(inside, inner * x_ref[...], 0).sum(axis=0)
+
+    block, whole = pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0)), pl.BlockSpec(s.shape, lambda i: (0,))
+    return pallas_call(
+        kernel,
+        grid=pl.cdiv(len(x), rows),
+        in_specs=[block, whole, block, block],
+        out_specs=(block, whole),
+        out_shape=jax.eval_shape(lambda: (x, s)),
+    )(x, s, y, g)
+
+
+def forward(x, s, rows):
+    y = squash_forward(x, s, rows)
+    return y, (x, s, y)
+
+
+squash.defvjp(forward, backward)
+
+
+# %% wrong="pallas-kernel-vjp" because="Computes the backward pass with `jnp` instead of a kernel, so it is not fused."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def squash(x, s, rows):
+    return squash_forward(x, s, rows)
+
+
+def backward(rows, stored, g):
+    x, s, y = stored
+    inner = g * (1 - y**2)
+    return inner * s, (inner * x).sum(axis=0)
+
+
+def forward(x, s, rows):
+    y = squash_forward(x, s, rows)
+    return y, (x, s, y)
+
+
+squash.defvjp(forward, backward)
+
+
+# %% wrong="pallas-kernel-vjp" because="Writes the part of each element to memory, and adds the rows outside of the kernel."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def squash(x, s, rows):
+    return squash_forward(x, s, rows)
+
+
+def backward(rows, stored, g):
+    x, s, y = stored
+
+    def kernel(x_ref, s_ref, y_ref, g_ref, dx_ref, parts_ref):
+        inner = g_ref[...] * (1 - y_ref[...] ** 2)
+        dx_ref[...] = inner * s_ref[...]
+        parts_ref[...] = inner * x_ref[...]
+
+    block, whole = pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0)), pl.BlockSpec(s.shape, lambda i: (0,))
+    dx, parts = pallas_call(
+        kernel,
+        grid=pl.cdiv(len(x), rows),
+        in_specs=[block, whole, block, block],
+        out_specs=(block, block),
+        out_shape=jax.eval_shape(lambda: (x, x)),
+    )(x, s, y, g)
+    return dx, parts.sum(axis=0)
+
+
+def forward(x, s, rows):
+    y = squash_forward(x, s, rows)
+    return y, (x, s, y)
+
+
+squash.defvjp(forward, backward)
+
+
+# %% wrong="pallas-kernel-vjp" because="Forgets the cotangent `g`, so the gradients are those of the sum of the result."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def squash(x, s, rows):
+    return squash_forward(x, s, rows)
+
+
+def backward(rows, stored, g):
+    x, s, y = stored
+
+    def kernel(x_ref, s_ref, y_ref, dx_ref, ds_ref):
+        @pl.when(pl.program_id(0) == 0)
+        def _():
+            ds_ref[...] = jnp.zeros_like(ds_ref)
+
+        inner = 1 - y_ref[...] ** 2
+        dx_ref[...] = inner * s_ref[...]
+        inside = pl.program_id(0) * rows + jax.lax.broadcasted_iota(jnp.int32, inner.shape, 0) < len(x)
+        ds_ref[...] += jnp.where(inside, inner * x_ref[...], 0).sum(axis=0)
+
+    block, whole = pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0)), pl.BlockSpec(s.shape, lambda i: (0,))
+    return pallas_call(
+        kernel,
+        grid=pl.cdiv(len(x), rows),
+        in_specs=[block, whole, block],
+        out_specs=(block, whole),
+        out_shape=jax.eval_shape(lambda: (x, s)),
+    )(x, s, y)
+
+
+def forward(x, s, rows):
+    y = squash_forward(x, s, rows)
+    return y, (x, s, y)
+
+
+squash.defvjp(forward, backward)
+
+
+# %% wrong="pallas-kernel-vjp" because="Exchanges the factors. The cotangent of `x` contains `s`, and that of `s` contains `x`."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def squash(x, s, rows):
+    return squash_forward(x, s, rows)
+
+
+def backward(rows, stored, g):
+    x, s, y = stored
+
+    def kernel(x_ref, s_ref, y_ref, g_ref, dx_ref, ds_ref):
+        @pl.when(pl.program_id(0) == 0)
+        def _():
+            ds_ref[...] = jnp.zeros_like(ds_ref)
+
+        inner = g_ref[...] * (1 - y_ref[...] ** 2)
+        dx_ref[...] = inner * x_ref[...]
+        inside = pl.program_id(0) * rows + jax.lax.broadcasted_iota(jnp.int32, inner.shape, 0) < len(x)
+        ds_ref[...] += jnp.where(inside, inner * s_ref[...], 0).sum(axis=0)
+
+    block, whole = pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0)), pl.BlockSpec(s.shape, lambda i: (0,))
+    return pallas_call(
+        kernel,
+        grid=pl.cdiv(len(x), rows),
+        in_specs=[block, whole, block, block],
+        out_specs=(block, whole),
+        out_shape=jax.eval_shape(lambda: (x, s)),
+    )(x, s, y, g)
+
+
+def forward(x, s, rows):
+    y = squash_forward(x, s, rows)
+    return y, (x, s, y)
+
+
+squash.defvjp(forward, backward)
+
+
+# %% wrong="pallas-kernel-vjp" because="Uses a second kernel for the cotangent of the scales, so each block is read twice."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def squash(x, s, rows):
+    return squash_forward(x, s, rows)
+
+
+def backward(rows, stored, g):
+    x, s, y = stored
+    block, whole = pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0)), pl.BlockSpec(s.shape, lambda i: (0,))
+
+    def for_x(s_ref, y_ref, g_ref, dx_ref):
+        dx_ref[...] = g_ref[...] * (1 - y_ref[...] ** 2) * s_ref[...]
+
+    def for_s(x_ref, y_ref, g_ref, ds_ref):
+        @pl.when(pl.program_id(0) == 0)
+        def _():
+            ds_ref[...] = jnp.zeros_like(ds_ref)
+
+        parts = g_ref[...] * (1 - y_ref[...] ** 2) * x_ref[...]
+        inside = pl.program_id(0) * rows + jax.lax.broadcasted_iota(jnp.int32, parts.shape, 0) < len(x)
+        ds_ref[...] += jnp.where(inside, parts, 0).sum(axis=0)
+
+    run = functools.partial(pallas_call, grid=pl.cdiv(len(x), rows))
+    dx = run(for_x, in_specs=[whole, block, block], out_specs=block, out_shape=jax.eval_shape(lambda: x))(s, y, g)
+    ds = run(for_s, in_specs=[block] * 3, out_specs=whole, out_shape=jax.eval_shape(lambda: s))(x, y, g)
+    return dx, ds
+
+
+def forward(x, s, rows):
+    y = squash_forward(x, s, rows)
+    return y, (x, s, y)
+
+
+squash.defvjp(forward, backward)
+
+
+# %% right="pallas-kernel-vjp"
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def squash(x, s, rows):
+    return squash_forward(x, s, rows)
+
+
+def forward(x, s, rows):
+    return squash_forward(x, s, rows), (x, s)
+
+
+def backward(rows, stored, g):
+    x, s = stored
+    m, n = x.shape
+
+    def kernel(x_ref, s_ref, g_ref, dx_ref, ds_ref, sum_ref):
+        i = pl.program_id(0)
+        inner = g_ref[...] / jnp.cosh(x_ref[...] * s_ref[...]) ** 2
+        dx_ref[...] = inner * s_ref[...]
+        left = jnp.where(jnp.arange(rows)[:, None] < m - i * rows, inner * x_ref[...], 0)
+        sum_ref[...] = jnp.where(i == 0, 0, sum_ref[...]) + left.sum(0)
+
+        @pl.when(i == pl.num_programs(0) - 1)
+        def _():
+            ds_ref[...] = sum_ref[...]
+
+    block, whole = pl.BlockSpec((rows, n), lambda i: (i, 0)), pl.BlockSpec((n,), lambda i: (0,))
+    dx, ds = pallas_call(
+        kernel,
+        grid=(pl.cdiv(m, rows),),
+        in_specs=[block, whole, block],
+        out_specs=[block, whole],
+        out_shape=[jax.ShapeDtypeStruct((m, n), jnp.float32), jax.ShapeDtypeStruct((n,), jnp.float32)],
+        scratch_shapes=[pltpu.VMEM((n,), jnp.float32)],
+    )(x, s, g)
+    return dx, ds
+
+
+squash.defvjp(forward, backward)
+
+
+# %% right="pallas-kernel-vjp"
+def squash(x, s, rows):
+    @jax.custom_vjp
+    def run(x, s):
+        return squash_forward(x, s, rows)
+
+    def forward(x, s):
+        y = squash_forward(x, s, rows)
+        return y, (x, s, y)
+
+    def backward(stored, g):
+        def kernel(x_ref, s_ref, y_ref, g_ref, ds_ref, dx_ref):
+            i = pl.program_id(0)
+            inner = g_ref[...] - g_ref[...] * y_ref[...] * y_ref[...]
+            dx_ref[...] = inner * s_ref[...]
+            row = i * rows + jnp.arange(rows)[:, None]
+            total = jnp.sum(inner * x_ref[...], axis=0, where=row < x.shape[0])
+
+            @pl.when(i == 0)
+            def start():
+                ds_ref[...] = total
+
+            @pl.when(i > 0)
+            def go_on():
+                ds_ref[...] += total
+
+        block, whole = pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0)), pl.BlockSpec(s.shape, lambda i: (0,))
+        ds, dx = pallas_call(
+            kernel,
+            grid=pl.cdiv(x.shape[0], rows),
+            in_specs=[block, whole, block, block],
+            out_specs=(whole, block),
+            out_shape=(jax.ShapeDtypeStruct(s.shape, s.dtype), jax.ShapeDtypeStruct(x.shape, x.dtype)),
+        )(*stored, g)
+        return dx, ds
+
+    run.defvjp(forward, backward)
+    return run(x, s)
+
+
+# %% [markdown] task="pallas-online-softmax" stars=3 minutes=30 skills="pallas-matmul,pallas-row-sums"
+# ## Softmax in two sweeps
+# **Goal.** Compute the softmax of rows that are too long for fast memory. Flash attention rescales a running sum. Use the same idea for a result that needs the final maximum and sum of a row, so a second sweep has to follow.
+#
+# **Signature.** `online_softmax(x, block)` takes `x`, a `float32[M,N]` without NaN and infinity, and the shape of a block. It returns the softmax of each row, a `float32[M,N]`. The blocks do not have to divide the matrix.
+#
+# **Example.** `x = [[1000, 1000, 0], [0, 0, 0]]` and `block = (1, 2)` give `[[0.5, 0.5, 0], [1/3, 1/3, 1/3]]`.
+#
+# **Judged.** The values, also for very large and very small numbers. Each kernel reads `x` itself, in blocks of the shape `block`, and together the kernels have at most two steps for each of them. So the first sweep computes the maximum and the sum at once, and the second sweep writes the result. You may use one kernel whose grid has an axis for the sweeps, or two kernels. Outside of the kernels, the jaxpr has no arithmetic. **Not judged.** What the first sweep writes to blocks of the result that the second sweep overwrites.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# After some blocks, you know the maximum m and the sum s of `exp(x - m)` of the elements so far. The next block has a larger maximum. By which factor do you multiply s?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Start with the maximum -inf and the sum 0, in scratch arrays of shape `(rows, 1)`. Replace elements past the edge with -inf, so that they change neither the maximum nor the sum.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# A block with the maximum t changes m to `new = maximum(m, t)` and s to `s * exp(m - new) + sum(exp(values - new))`. With the grid (blocks of rows, 2, blocks of columns), `pl.program_id(1)` is the sweep. `pl.when(sweep == 0)` updates m and s, and `pl.when(sweep == 1)` writes `exp(values - m) / s`.
+#
+# </details>
+
+
+# %% answer="pallas-online-softmax" timeout=20
+def online_softmax(x, block):
+    """x float32[M,N] -> the softmax of each row float32[M,N], with two sweeps over blocks of this shape."""
+    ### BEGIN SOLUTION
+    (m, n), (rows, columns) = x.shape, block
+
+    def kernel(x_ref, out_ref, top_ref, sum_ref):
+        sweep, j = pl.program_id(1), pl.program_id(2)
+        column = j * columns + jax.lax.broadcasted_iota(jnp.int32, block, 1)
+        values = jnp.where(column < n, x_ref[...], -jnp.inf)
+
+        @pl.when((sweep == 0) & (j == 0))
+        def _():
+            top_ref[...] = jnp.full_like(top_ref, -jnp.inf)
+            sum_ref[...] = jnp.zeros_like(sum_ref)
+
+        @pl.when(sweep == 0)
+        def _():
+            new = jnp.maximum(top_ref[...], values.max(axis=1, keepdims=True))
+            scale = jnp.exp(top_ref[...] - new)
+            sum_ref[...] = sum_ref[...] * scale + jnp.exp(values - new).sum(axis=1, keepdims=True)
+            top_ref[...] = new
+
+        @pl.when(sweep == 1)
+        def _():
+            out_ref[...] = jnp.exp(values - top_ref[...]) / sum_ref[...]
+
+    spec, shape = pl.BlockSpec(block, lambda i, sweep, j: (i, j)), jax.ShapeDtypeStruct(x.shape, x.dtype)
+    grid, scratch = (pl.cdiv(m, rows), 2, pl.cdiv(n, columns)), [pltpu.VMEM((rows, 1), jnp.float32)] * 2
+    return pallas_call(kernel, grid=grid, in_specs=[spec], out_specs=spec, out_shape=shape, scratch_shapes=scratch)(x)
+    ### END SOLUTION
+
+
+# %% check="pallas-online-softmax" name="example" points=1
+"""The example, and a softmax whose maximum is in the last block."""
+x = np.array([[1000, 1000, 0], [0, 0, 0]], np.float32)
+wanted = np.array([[0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3]], np.float32)
+compare(ask(online_softmax, x, (1, 2)), wanted, label="the softmax")
+x = np.log(np.arange(1, 9, dtype=np.float32)).reshape(1, 8)
+compare(ask(online_softmax, x, (1, 2)), np.arange(1, 9, dtype=np.float32)[None] / 36, label="another softmax")
+
+# %% hidden="pallas-online-softmax" name="values" points=2
+"""Right for other shapes and blocks, and for very large and very small numbers."""
+
+
+def by_rows(x):
+    shifted = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+    return (shifted / shifted.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+rng = inputs.rng()
+for shape, block, scale, shift, words in (
+    ((6, 9), (2, 3), 1, 0, "if the block divides the matrix"),
+    ((int(rng.integers(4, 6)), 11), (3, 4), 1, 0, "if the block does not divide the matrix"),
+    ((3, int(rng.integers(4, 7))), (4, 8), 1, 0, "if the block is larger than the matrix"),
+    ((4, 10), (2, 3), 300, 0, "for numbers of very different magnitude"),
+    ((4, 10), (2, 3), 1, -500, "for very small numbers"),
+    ((4, 10), (2, 3), 1, 500, "for very large numbers"),
+):
+    x = (scale * rng.normal(size=shape) + shift).astype(np.float32)
+    x = x + 2 * np.linspace(-1, 1, shape[1], dtype=np.float32) * rng.choice([-1, 1], size=(shape[0], 1))
+    x = x.astype(np.float32)
+    with case(words):
+        compare(program(online_softmax, x, block).run(x, block), by_rows(x), label="the softmax", rtol=1e-4, atol=1e-6)
+
+# %% hidden="pallas-online-softmax" name="sweeps" points=2 observed=true
+"""At most two steps for each block of the matrix, and no arithmetic outside of the kernels."""
+ARITHMETIC = ["add", "sub", "mul", "div", "exp", "log", "max", "reduce_sum", "reduce_max"]
+for shape, block, count in (((5, 11), (2, 4), 9), ((4, 6), (4, 2), 3)):
+    with case(f"for the shape {shape} and blocks of shape {block}"):
+        found, primitives = ask(
+            lambda x, block: (
+                kernels(lambda x: online_softmax(x, block), x),
+                outside(lambda x: online_softmax(x, block), x),
+            ),
+            np.zeros(shape, np.float32),
+            block,
+        )
+        require(len(found) > 0, "the jaxpr contains no kernel.")
+        require(
+            all(shape in one["inputs"] and one["blocks"][one["inputs"].index(shape)] == block for one in found),
+            f"a kernel does not read `x` in blocks of this shape. Its blocks are {[one['blocks'] for one in found]}.",
+        )
+        steps = sum(int(np.prod(one["grid"])) for one in found)
+        require(
+            steps <= 2 * count,
+            f"the kernels have {steps} steps. Two sweeps over {count} blocks need {2 * count}.",
+        )
+        extra = [name for name in primitives if name in ARITHMETIC]
+        require(not extra, f"there is arithmetic outside of the kernels: {', '.join(sorted(set(extra)))}.")
+
+# %% [markdown] why="pallas-online-softmax"
+# A sum that was computed with an old maximum is corrected by one factor, so the maximum does not need a sweep of its own. Flash attention goes further. It multiplies the weights by the values, so the second sweep disappears, and only a division remains. **Next:** Why does the logarithm of the sum of exponentials of each row need only one sweep?
+
+
+# %% wrong="pallas-online-softmax" because="Computes the softmax of each block. The maximum and the sum have to be those of the whole row."
+def online_softmax(x, block):
+    (m, n), (rows, columns) = x.shape, block
+
+    def kernel(x_ref, out_ref):
+        column = pl.program_id(1) * columns + jax.lax.broadcasted_iota(jnp.int32, block, 1)
+        out_ref[...] = jax.nn.softmax(jnp.where(column < n, x_ref[...], -jnp.inf), axis=1)
+
+    spec = pl.BlockSpec(block, lambda i, j: (i, j))
+    return pallas_call(
+        kernel,
+        grid=(pl.cdiv(m, rows), pl.cdiv(n, columns)),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+    )(x)
+
+
+# %% wrong="pallas-online-softmax" because="Does not rescale the sum when the maximum grows."
+def online_softmax(x, block):
+    (m, n), (rows, columns) = x.shape, block
+
+    def kernel(x_ref, out_ref, top_ref, sum_ref):
+        sweep, j = pl.program_id(1), pl.program_id(2)
+        column = j * columns + jax.lax.broadcasted_iota(jnp.int32, block, 1)
+        values = jnp.where(column < n, x_ref[...], -jnp.inf)
+
+        @pl.when((sweep == 0) & (j == 0))
+        def _():
+            top_ref[...] = jnp.full_like(top_ref, -jnp.inf)
+            sum_ref[...] = jnp.zeros_like(sum_ref)
+
+        @pl.when(sweep == 0)
+        def _():
+            top_ref[...] = jnp.maximum(top_ref[...], values.max(axis=1, keepdims=True))
+            sum_ref[...] += jnp.exp(values - top_ref[...]).sum(axis=1, keepdims=True)
+
+        @pl.when(sweep == 1)
+        def _():
+            out_ref[...] = jnp.exp(values - top_ref[...]) / sum_ref[...]
+
+    spec = pl.BlockSpec(block, lambda i, sweep, j: (i, j))
+    return pallas_call(
+        kernel,
+        grid=(pl.cdiv(m, rows), 2, pl.cdiv(n, columns)),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        scratch_shapes=[pltpu.VMEM((rows, 1), jnp.float32)] * 2,
+    )(x)
+
+
+# %% wrong="pallas-online-softmax" because="Does not subtract the maximum, so the exponentials of large numbers overflow."
+def online_softmax(x, block):
+    (m, n), (rows, columns) = x.shape, block
+
+    def kernel(x_ref, out_ref, sum_ref):
+        sweep, j = pl.program_id(1), pl.program_id(2)
+        column = j * columns + jax.lax.broadcasted_iota(jnp.int32, block, 1)
+        values = jnp.exp(jnp.where(column < n, x_ref[...], -jnp.inf))
+
+        @pl.when((sweep == 0) & (j == 0))
+        def _():
+            sum_ref[...] = jnp.zeros_like(sum_ref)
+
+        @pl.when(sweep == 0)
+        def _():
+            sum_ref[...] += values.sum(axis=1, keepdims=True)
+
+        @pl.when(sweep == 1)
+        def _():
+            out_ref[...] = values / sum_ref[...]
+
+    spec = pl.BlockSpec(block, lambda i, sweep, j: (i, j))
+    return pallas_call(
+        kernel,
+        grid=(pl.cdiv(m, rows), 2, pl.cdiv(n, columns)),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        scratch_shapes=[pltpu.VMEM((rows, 1), jnp.float32)],
+    )(x)
+
+
+# %% wrong="pallas-online-softmax" because="Uses a third sweep: one for the maximum, one for the sum, and one for the result."
+def online_softmax(x, block):
+    (m, n), (rows, columns) = x.shape, block
+
+    def kernel(x_ref, out_ref, top_ref, sum_ref):
+        sweep, j = pl.program_id(1), pl.program_id(2)
+        column = j * columns + jax.lax.broadcasted_iota(jnp.int32, block, 1)
+        values = jnp.where(column < n, x_ref[...], -jnp.inf)
+
+        @pl.when((sweep == 0) & (j == 0))
+        def _():
+            top_ref[...] = jnp.full_like(top_ref, -jnp.inf)
+            sum_ref[...] = jnp.zeros_like(sum_ref)
+
+        @pl.when(sweep == 0)
+        def _():
+            top_ref[...] = jnp.maximum(top_ref[...], values.max(axis=1, keepdims=True))
+
+        @pl.when(sweep == 1)
+        def _():
+            sum_ref[...] += jnp.exp(values - top_ref[...]).sum(axis=1, keepdims=True)
+
+        @pl.when(sweep == 2)
+        def _():
+            out_ref[...] = jnp.exp(values - top_ref[...]) / sum_ref[...]
+
+    spec = pl.BlockSpec(block, lambda i, sweep, j: (i, j))
+    return pallas_call(
+        kernel,
+        grid=(pl.cdiv(m, rows), 3, pl.cdiv(n, columns)),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        scratch_shapes=[pltpu.VMEM((rows, 1), jnp.float32)] * 2,
+    )(x)
+
+
+# %% wrong="pallas-online-softmax" because="Replaces elements past the edge with 0. They change the maximum of negative numbers, and each of them adds to the sum."
+def online_softmax(x, block):
+    (m, n), (rows, columns) = x.shape, block
+
+    def kernel(x_ref, out_ref, top_ref, sum_ref):
+        sweep, j = pl.program_id(1), pl.program_id(2)
+        column = j * columns + jax.lax.broadcasted_iota(jnp.int32, block, 1)
+        values = jnp.where(column < n, x_ref[...], 0)
+
+        @pl.when((sweep == 0) & (j == 0))
+        def _():
+            top_ref[...] = jnp.full_like(top_ref, -jnp.inf)
+            sum_ref[...] = jnp.zeros_like(sum_ref)
+
+        @pl.when(sweep == 0)
+        def _():
+            new = jnp.maximum(top_ref[...], values.max(axis=1, keepdims=True))
+            scale = jnp.exp(top_ref[...] - new)
+            sum_ref[...] = sum_ref[...] * scale + jnp.exp(values - new).sum(axis=1, keepdims=True)
+            top_ref[...] = new
+
+        @pl.when(sweep == 1)
+        def _():
+            out_ref[...] = jnp.exp(values - top_ref[...]) / sum_ref[...]
+
+    spec = pl.BlockSpec(block, lambda i, sweep, j: (i, j))
+    return pallas_call(
+        kernel,
+        grid=(pl.cdiv(m, rows), 2, pl.cdiv(n, columns)),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        scratch_shapes=[pltpu.VMEM((rows, 1), jnp.float32)] * 2,
+    )(x)
+
+
+# %% wrong="pallas-online-softmax" because="Does not replace elements past the edge, which are undefined. Interpret mode fills them with NaN."
+def online_softmax(x, block):
+    (m, n), (rows, columns) = x.shape, block
+
+    def kernel(x_ref, out_ref, top_ref, sum_ref):
+        sweep, j = pl.program_id(1), pl.program_id(2)
+        values = x_ref[...]
+
+        @pl.when((sweep == 0) & (j == 0))
+        def _():
+            top_ref[...] = jnp.full_like(top_ref, -jnp.inf)
+            sum_ref[...] = jnp.zeros_like(sum_ref)
+
+        @pl.when(sweep == 0)
+        def _():
+            new = jnp.maximum(top_ref[...], values.max(axis=1, keepdims=True))
+            scale = jnp.exp(top_ref[...] - new)
+            sum_ref[...] = sum_ref[...] * scale + jnp.exp(values - new).sum(axis=1, keepdims=True)
+            top_ref[...] = new
+
+        @pl.when(sweep == 1)
+        def _():
+            out_ref[...] = jnp.exp(values - top_ref[...]) / sum_ref[...]
+
+    spec = pl.BlockSpec(block, lambda i, sweep, j: (i, j))
+    return pallas_call(
+        kernel,
+        grid=(pl.cdiv(m, rows), 2, pl.cdiv(n, columns)),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        scratch_shapes=[pltpu.VMEM((rows, 1), jnp.float32)] * 2,
+    )(x)
+
+
+# %% wrong="pallas-online-softmax" because="Starts with the maximum 0, so the exponentials of very small numbers vanish and the sum is 0."
+def online_softmax(x, block):
+    (m, n), (rows, columns) = x.shape, block
+
+    def kernel(x_ref, out_ref, top_ref, sum_ref):
+        sweep, j = pl.program_id(1), pl.program_id(2)
+        column = j * columns + jax.lax.broadcasted_iota(jnp.int32, block, 1)
+        values = jnp.where(column < n, x_ref[...], -jnp.inf)
+
+        @pl.when((sweep == 0) & (j == 0))
+        def _():
+            top_ref[...] = jnp.zeros_like(top_ref)
+            sum_ref[...] = jnp.zeros_like(sum_ref)
+
+        @pl.when(sweep == 0)
+        def _():
+            new = jnp.maximum(top_ref[...], values.max(axis=1, keepdims=True))
+            scale = jnp.exp(top_ref[...] - new)
+            sum_ref[...] = sum_ref[...] * scale + jnp.exp(values - new).sum(axis=1, keepdims=True)
+            top_ref[...] = new
+
+        @pl.when(sweep == 1)
+        def _():
+            out_ref[...] = jnp.exp(values - top_ref[...]) / sum_ref[...]
+
+    spec = pl.BlockSpec(block, lambda i, sweep, j: (i, j))
+    return pallas_call(
+        kernel,
+        grid=(pl.cdiv(m, rows), 2, pl.cdiv(n, columns)),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        scratch_shapes=[pltpu.VMEM((rows, 1), jnp.float32)] * 2,
+    )(x)
+
+
+# %% wrong="pallas-online-softmax" because="Starts the maximum and the sum once for the whole grid. Each block of rows needs its own start."
+def online_softmax(x, block):
+    (m, n), (rows, columns) = x.shape, block
+
+    def kernel(x_ref, out_ref, top_ref, sum_ref):
+        i, sweep, j = (pl.program_id(axis) for axis in range(3))
+        column = j * columns + jax.lax.broadcasted_iota(jnp.int32, block, 1)
+        values = jnp.where(column < n, x_ref[...], -jnp.inf)
+
+        @pl.when((i == 0) & (sweep == 0) & (j == 0))
+        def _():
+            top_ref[...] = jnp.full_like(top_ref, -jnp.inf)
+            sum_ref[...] = jnp.zeros_like(sum_ref)
+
+        @pl.when(sweep == 0)
+        def _():
+            new = jnp.maximum(top_ref[...], values.max(axis=1, keepdims=True))
+            scale = jnp.exp(top_ref[...] - new)
+            sum_ref[...] = sum_ref[...] * scale + jnp.exp(values - new).sum(axis=1, keepdims=True)
+            top_ref[...] = new
+
+        @pl.when(sweep == 1)
+        def _():
+            out_ref[...] = jnp.exp(values - top_ref[...]) / sum_ref[...]
+
+    spec = pl.BlockSpec(block, lambda i, sweep, j: (i, j))
+    return pallas_call(
+        kernel,
+        grid=(pl.cdiv(m, rows), 2, pl.cdiv(n, columns)),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        scratch_shapes=[pltpu.VMEM((rows, 1), jnp.float32)] * 2,
+    )(x)
+
+
+# %% wrong="pallas-online-softmax" because="Reads whole rows, which may not fit into fast memory."
+def online_softmax(x, block):
+    def kernel(x_ref, out_ref):
+        out_ref[...] = jax.nn.softmax(x_ref[...], axis=1)
+
+    spec = pl.BlockSpec((block[0], x.shape[1]), lambda i: (i, 0))
+    return pallas_call(
+        kernel,
+        grid=pl.cdiv(x.shape[0], block[0]),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+    )(x)
+
+
+# %% wrong="pallas-online-softmax" because="Has one sweep and normalizes each block with the sum so far. The blocks before the last one are too large."
+def online_softmax(x, block):
+    (m, n), (rows, columns) = x.shape, block
+
+    def kernel(x_ref, out_ref, top_ref, sum_ref):
+        j = pl.program_id(1)
+        column = j * columns + jax.lax.broadcasted_iota(jnp.int32, block, 1)
+        values = jnp.where(column < n, x_ref[...], -jnp.inf)
+
+        @pl.when(j == 0)
+        def _():
+            top_ref[...] = jnp.full_like(top_ref, -jnp.inf)
+            sum_ref[...] = jnp.zeros_like(sum_ref)
+
+        new = jnp.maximum(top_ref[...], values.max(axis=1, keepdims=True))
+        scale = jnp.exp(top_ref[...] - new)
+        sum_ref[...] = sum_ref[...] * scale + jnp.exp(values - new).sum(axis=1, keepdims=True)
+        top_ref[...] = new
+        out_ref[...] = jnp.exp(values - new) / sum_ref[...]
+
+    spec = pl.BlockSpec(block, lambda i, j: (i, j))
+    return pallas_call(
+        kernel,
+        grid=(pl.cdiv(m, rows), pl.cdiv(n, columns)),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        scratch_shapes=[pltpu.VMEM((rows, 1), jnp.float32)] * 2,
+    )(x)
+
+
+# %% right="pallas-online-softmax"
+def online_softmax(x, block):
+    (m, n), (rows, columns) = x.shape, block
+    grid = pl.cdiv(m, rows), pl.cdiv(n, columns)
+    blocks, stats = pl.BlockSpec(block, lambda i, j: (i, j)), pl.BlockSpec((rows, 1), lambda i, j: (i, 0))
+    column_of_rows = jax.ShapeDtypeStruct((m, 1), jnp.float32)
+
+    def first(x_ref, log_sum_ref):
+        j = pl.program_id(1)
+        inside = jnp.arange(columns) < n - j * columns
+        part = jax.nn.logsumexp(x_ref[...], axis=1, keepdims=True, where=inside)
+        log_sum_ref[...] = jnp.where(j == 0, part, jnp.logaddexp(log_sum_ref[...], part))
+
+    def second(x_ref, log_sum_ref, out_ref):
+        out_ref[...] = jnp.exp(x_ref[...] - log_sum_ref[...])
+
+    log_sum = pallas_call(first, grid=grid, in_specs=[blocks], out_specs=stats, out_shape=column_of_rows)(x)
+    last = pallas_call(
+        second,
+        grid=grid,
+        in_specs=[blocks, stats],
+        out_specs=blocks,
+        out_shape=jax.ShapeDtypeStruct((m, n), jnp.float32),
+    )
+    return last(x, log_sum)
+
+
+# %% right="pallas-online-softmax"
+def online_softmax(x, block):
+    rows, columns = block
+    across = pl.cdiv(x.shape[1], columns)
+
+    def kernel(x_ref, out_ref, top_ref, sum_ref):
+        step = pl.program_id(1)
+        j = step % across
+        values = jnp.where(jnp.arange(columns) < x.shape[1] - j * columns, x_ref[...], -jnp.inf)
+
+        @pl.when(step < across)
+        def first_sweep():
+            old = jnp.where(step == 0, -jnp.inf, top_ref[:, 0])
+            top = jnp.maximum(old, values.max(1))
+            kept = jnp.where(step == 0, 0, sum_ref[:, 0]) * jnp.exp(old - top)
+            top_ref[:, 0] = top
+            sum_ref[:, 0] = kept + jnp.exp(values - top[:, None]).sum(1)
+
+        @pl.when(step >= across)
+        def second_sweep():
+            out_ref[...] = jnp.exp(values - top_ref[...] - jnp.log(sum_ref[...]))
+
+    spec = pl.BlockSpec(block, lambda i, step: (i, step % across))
+    return pallas_call(
+        kernel,
+        grid=(pl.cdiv(x.shape[0], rows), 2 * across),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        scratch_shapes=[pltpu.VMEM((rows, 1), jnp.float32), pltpu.VMEM((rows, 1), jnp.float32)],
+    )(x)
