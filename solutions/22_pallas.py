@@ -963,6 +963,12 @@ def row_sums(x, block):
     return sums[:, 0]
 
 
+# %% equivalent="pallas-row-sums" because="float32 represents these positions exactly."
+# swapped function, int32 -> float32: column = pl.program_id(1) * columns + jax.lax.broadcasted_iota(jnp.int32, block, 1)
+
+# %% equivalent="pallas-row-sums" because="In interpret mode, XLA replaces the product of a boolean and a number by a selection."
+# product for where, where(X, Y, 0) -> X * Y: sums_ref[...] += jnp.where(column < n, x_ref[...], 0).sum(axis=1)
+
 # %% [markdown] task="pallas-matmul" stars=3 minutes=25 skills="pallas-row-sums"
 # ## A product with an accumulator
 # **Goal.** Multiply two bfloat16 matrices block by block. Each block of the result is a sum over many steps, so add in float32 and round only once.
@@ -1039,9 +1045,9 @@ for down, across, along, blocks, words in (
     (2, 1, 40, (2, 8, 4), "for a long sum"),
 ):
     bm, bk, bn = blocks
-    low = 0 if along == 40 else -4
-    a = jnp.asarray(rng.integers(low, 5, size=(down * bm, along * bk)), jnp.bfloat16)
-    b = jnp.asarray(rng.integers(low, 5, size=(along * bk, across * bn)), jnp.bfloat16)
+    low, scale = (0, 64) if along == 40 else (-4, 1)  # 64: the product of two blocks is too large for float16
+    a = jnp.asarray(scale * rng.integers(low, 5, size=(down * bm, along * bk)), jnp.bfloat16)
+    b = jnp.asarray(scale * rng.integers(low, 5, size=(along * bk, across * bn)), jnp.bfloat16)
     wanted = jnp.asarray(np.asarray(a, np.float32) @ np.asarray(b, np.float32), jnp.bfloat16)
     with case(words):
         compare(program(matmul, a, b, blocks).run(a, b, blocks), wanted, label="the product", rtol=1e-6, atol=0)
@@ -1824,6 +1830,12 @@ def squash(x, s, rows):
     return run(x, s)
 
 
+# %% equivalent="pallas-kernel-vjp" because="float32 represents these positions exactly."
+# swapped function, int32 -> float32: inside = pl.program_id(0) * rows + jax.lax.broadcasted_iota(jnp.int32, inner.shape, 0) < len(x)
+
+# %% equivalent="pallas-kernel-vjp" because="In interpret mode, XLA replaces the product of a boolean and a number by a selection."
+# product for where, where(X, Y, 0) -> X * Y: ds_ref[...] += jnp.where(inside, inner * x_ref[...], 0).sum(axis=0)
+
 # %% [markdown] task="pallas-online-softmax" stars=3 minutes=30 skills="pallas-matmul,pallas-row-sums"
 # ## Softmax in two sweeps
 # **Goal.** Compute the softmax of rows that are too long for fast memory. Flash attention rescales a running sum. Use the same idea for a result that needs the final maximum and sum of a row, so a second sweep has to follow.
@@ -2314,3 +2326,7 @@ def online_softmax(x, block):
         out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
         scratch_shapes=[pltpu.VMEM((rows, 1), jnp.float32), pltpu.VMEM((rows, 1), jnp.float32)],
     )(x)
+
+
+# %% equivalent="pallas-online-softmax" because="float32 represents these positions exactly."
+# swapped function, int32 -> float32: column = j * columns + jax.lax.broadcasted_iota(jnp.int32, block, 1)
