@@ -282,7 +282,7 @@ ends = ", ".join(f"{name} {values[0]:,} and {values[-1]:,}" for name, values in 
 plots.show(f"The elements of the largest array in slow memory, for 256 and for 16,384 tokens: {ends}.")
 
 # %% [markdown]
-# The line of `attention` grows with T², that of `flash_attention` with T. The fast memory does not depend on T: two buffers for each block, and the scratch arrays. The number of operations is almost the same.
+# The line of `attention` grows with T², that of `flash_attention` with T. The fast memory does not depend on T: two buffers for each block, and the scratch arrays. Both versions compute the same two products.
 #
 # ## Gradients
 # JAX 0.10.2 cannot differentiate a kernel that uses `program_id`. Its error has no message. So give the function a rule. The rule below stores only the inputs and recomputes the attention.
@@ -477,15 +477,15 @@ for name, options in {"Mosaic GPU": {}, "Triton": {"compiler_params": pltriton.C
 print_error(lambda: lowered_for_gpu(256))
 
 # %%
-if jax.default_backend() == "gpu":  # runs the compiled kernel where there is a GPU
-    spec = pl.BlockSpec((64, 64), lambda i, j: (i, j))
-    call = pl.pallas_call(add_kernel, grid=(8, 8), in_specs=[spec] * 2, out_specs=spec, out_shape=jax.typeof(big))
-    print("on the GPU:", jnp.array_equal(jax.jit(call)(big, big), big + big))
+if jax.default_backend() in ("gpu", "tpu"):  # runs the compiled kernel
+    spec = pl.BlockSpec((128, 128), lambda i, j: (i, j))
+    call = pl.pallas_call(add_kernel, grid=(4, 4), in_specs=[spec] * 2, out_specs=spec, out_shape=jax.typeof(big))
+    print("on this accelerator:", jnp.array_equal(jax.jit(call)(big, big), big + big))
 else:
-    print("There is no GPU here, so nothing runs.")
+    print("There is no accelerator here, so nothing runs.")
 
 # %% [markdown]
-# Three blocks of 256 KiB do not fit into the shared memory. On a GPU, the steps of a grid **run in parallel and in no fixed order**, so a sum across steps does not work as it does on a TPU. Loop inside the kernel instead, with `jax.lax.fori_loop` and `pl.ds`, or use the pipelines of Mosaic GPU. We compiled these kernels with the CUDA plugin of JAX 0.10.2 for a described H100. *We did not run them, because we had no GPU.*
+# Three blocks of 256 KiB do not fit into the shared memory. The JAX documentation states that Mosaic GPU needs a Hopper or newer GPU, and that Triton, which is maintained with best effort, also supports Ampere. On a GPU, the steps of a grid **run in parallel and in no fixed order**, so a sum across steps does not work as it does on a TPU. Loop inside the kernel instead, with `jax.lax.fori_loop` and `pl.ds`, or use the pipelines of Mosaic GPU. We compiled these kernels with the CUDA plugin of JAX 0.10.2 for a described H100. *We did not run them, because we had no GPU.*
 #
 # | kernel, compiled for an H100 | Triton | Mosaic GPU |
 # |---|---|---|
@@ -493,7 +493,7 @@ else:
 # | blocks (48, 32) | error: sizes must be powers of two | not tried |
 # | attention with a loop over all keys of a head inside the kernel | compiled, for T = 2048 and 8192 | error for T = 1024: a head exceeds the shared memory |
 # | `flash_kernel` of this lesson | error: no scratch memory | error: no `pltpu.VMEM` |
-# | product with `@` or `jnp.dot` | compiled | error: `dot_general` is not implemented |
+# | product with `@`, accumulated across steps | compiled, although the steps would race | error: `dot_general` is not implemented |
 # | product with `plgpu.wgmma` and an accumulator `plgpu.ACC` | not available | compiled |
 #
 # The interface is common, but a fast kernel is written for one kind of hardware.
