@@ -433,7 +433,7 @@ def fused_bias_relu(x, b, block):
     )(x, b)
 
 
-# %% wrong="pallas-bias-relu" because="Uses the row of the block for the bias. The index map of `b` needs the column j."
+# %% wrong="pallas-bias-relu" because="Selects the wrong entries of the bias. The index map of `b` has to return the column j of the block."
 def fused_bias_relu(x, b, block):
     def kernel(x_ref, b_ref, out_ref):
         out_ref[...] = jnp.maximum(x_ref[...] + b_ref[...], 0).astype(out_ref.dtype)
@@ -449,7 +449,7 @@ def fused_bias_relu(x, b, block):
     )(x, b)
 
 
-# %% wrong="pallas-bias-relu" because="Reads the same first entries of the bias for each block of columns."
+# %% wrong="pallas-bias-relu" because="Selects the wrong entries of the bias. The index map of `b` has to return the column j of the block."
 def fused_bias_relu(x, b, block):
     def kernel(x_ref, b_ref, out_ref):
         out_ref[...] = jnp.maximum(x_ref[...] + b_ref[...], 0).astype(out_ref.dtype)
@@ -672,9 +672,9 @@ compare(ask(row_sums, np.ones((4, 6), np.float32), (2, 3)), np.full(4, 6, np.flo
 rng = inputs.rng()
 for shape, block, words in (
     ((6, 8), (3, 2), "if the block divides the matrix"),
+    ((int(rng.integers(4, 7)), int(rng.integers(9, 12))), (8, 16), "if the block is larger than the matrix"),
     ((6, 11), (3, 4), "if the block does not divide the columns"),
     ((7, 8), (3, 4), "if the block does not divide the rows"),
-    ((int(rng.integers(4, 7)), int(rng.integers(9, 12))), (8, 16), "if the block is larger than the matrix"),
 ):
     x = rng.normal(size=shape).astype(np.float32)
     with case(words):
@@ -707,7 +707,7 @@ for shape, block, steps in (((7, 11), (2, 4), 12), ((9, 4), (3, 2), 6)):
 # A block of the result stays in fast memory while consecutive steps use it, so it can serve as an accumulator. Interpret mode fills elements past the edge with NaN. On an accelerator they may be anything, so a forgotten mask may remain unnoticed. **Next:** Which value would you write instead of 0 for the maximum of each row, and which for the product?
 
 
-# %% wrong="pallas-row-sums" because="Adds the elements past the edge, which are undefined. Interpret mode fills them with NaN."
+# %% wrong="pallas-row-sums" because="Does not remove the elements past the edge. They are undefined, and NaN in interpret mode, also after a product with 0."
 def row_sums(x, block):
     (m, n), (rows, columns) = x.shape, block
 
@@ -727,7 +727,7 @@ def row_sums(x, block):
     )(x)
 
 
-# %% wrong="pallas-row-sums" because="Multiplies by a mask of floats. NaN times 0 is NaN, so select with `jnp.where`."
+# %% wrong="pallas-row-sums" because="Does not remove the elements past the edge. They are undefined, and NaN in interpret mode, also after a product with 0."
 def row_sums(x, block):
     (m, n), (rows, columns) = x.shape, block
 
