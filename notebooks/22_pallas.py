@@ -58,7 +58,7 @@ print(interpreted(add_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(
 print_error(lambda: pl.pallas_call(add_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x, x))
 
 # %% [markdown]
-# `pallas_call` returns a function of arrays, here with one block that is the whole array. It compiles kernels for TPUs and GPUs. With `interpret=True`, it translates a kernel to ordinary JAX operations, on any machine. We use this **interpret mode** throughout. Its values are right, but *its speed is not that of a kernel*.
+# `pallas_call` returns a function of arrays, here with one block that is the whole array. It compiles kernels for TPUs and GPUs. With `interpret=True`, it translates a kernel to ordinary JAX operations, on any machine. We use this **interpret mode** throughout. It computes the same values, but *its speed is not that of a kernel*.
 #
 # ## The grid and the blocks
 # Large arrays do not fit into fast memory. The **[grid](../docs/glossary.md#grid)** states how often the kernel runs, along one or several axes. A `BlockSpec` has the shape of a block, and an **index map** from the indices of a step to the position of the block. This kernel writes the number of its step.
@@ -117,7 +117,7 @@ print_error(lambda: interpreted(lambda x_ref, out_ref: out_ref.__setitem__(..., 
 # | scalar memory of a TPU core (SMEM) | small | `pltpu.SMEM`, for indices and flags |
 # | shared memory of a GPU (SMEM) | 227 KiB for a kernel on H100 | blocks in Mosaic GPU |
 #
-# Interpret mode runs one iteration of a loop for each step, so only the number of steps matters.
+# Interpret mode runs one iteration of a loop for each step, so its time depends mostly on the number of steps.
 
 # %%
 big = jnp.ones((512, 512))
@@ -163,7 +163,7 @@ for start in (False, True):
     print(interpreted(kernel, grid=3, in_specs=[two_columns], out_specs=all_sums, out_shape=sums)(x))
 
 # %% [markdown]
-# A block of a result stays in fast memory as long as consecutive steps select it. `pl.when` runs a function only if a condition holds, because a Python `if` cannot depend on `program_id`. In a grid with several axes, the axis that you sum over must come **last**. Otherwise a block is written, left and selected again. Interpret mode accepts this, and a TPU does not (*A stricter interpreter*).
+# A block of a result stays in fast memory as long as consecutive steps select it. `pl.when` runs a function only if a condition holds, because a Python `if` cannot depend on `program_id`. In a grid with several axes, the axis that you sum over must come **last**. Otherwise a block is written, left and selected again. Interpret mode accepts this, but a stricter interpreter rejects it (*Deeper: a stricter interpreter*).
 #
 # ## Edges
 # Let a block have four columns. Then two blocks cover the six columns of `x`, and the second extends past the edge.
@@ -211,7 +211,7 @@ for dtype in (jnp.bfloat16, jnp.float32):
 
 # %% [markdown]
 # ## Flash attention
-# Attention of T tokens computes a matrix of T x T scores for each head, `softmax(q @ k.T / sqrt(d)) @ v`. In slow memory, this matrix is much larger than the inputs and the result. XLA cannot avoid it, because the softmax of a row needs all of its scores.
+# Attention of T tokens computes a matrix of T x T scores for each head, `softmax(q @ k.T / sqrt(d)) @ v`. In slow memory, this matrix is much larger than the inputs and the result. The softmax of a row needs all of its scores, so XLA stores them first (*Deeper: kernels for TPUs* lists the memory).
 #
 # A kernel can process the keys block by block and keep three values for each query: the largest score so far, `top`, the sum of `exp(score - top)`, and the sum of `exp(score - top) * v`. If a block has a larger score, then both sums were computed with a `top` that was too small. Multiply them by `exp(old top - new top)`, and continue.
 
@@ -455,7 +455,7 @@ print_error(lambda: lowered((64, 64)))
 # | 8,192 | 0.54 GB | 0 |
 # | 32,768 | 8.59 GB | 0 |
 #
-# For TPUs, also state which axes of the grid are independent, so that two cores can share them: `compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary"))`.
+# For TPUs, also state which axes of the grid are independent, so that several cores can share them: `compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary"))`.
 #
 # ## Deeper: kernels for GPUs
 # JAX has two compilers of kernels for GPUs. **Mosaic GPU** is the default in 0.10.2. **Triton** is selected with `compiler_params`.
@@ -511,7 +511,7 @@ print(equation.params["jaxpr"])
 # The new axis comes first, and the kernel does not see it, because its block size along this axis is squeezed. In `flash_attention`, the grid has an axis for heads, with a `None` in the block shapes. `vmap` of a kernel for one head would give the same grid.
 #
 # ## Deeper: skip blocks
-# In causal attention, a query attends only to keys at its own and earlier positions. About half of the blocks contain no such key. This kernel skips them with `pl.when` and counts the blocks that it computes.
+# In causal attention, a query attends only to keys at its own and earlier positions. About half of the blocks contain no such key. This kernel skips them with `pl.when`.
 
 
 # %%
@@ -546,7 +546,7 @@ needed = mask.reshape(4, 64, 4, 64).any(axis=(1, 3))
 print(f"{needed.sum()} of {needed.size} blocks are computed for each head")
 
 # %% [markdown]
-# Each row attends to key 0, so after the first block of keys no maximum is -inf. A compiled kernel would still copy the skipped blocks to fast memory, unless the index map repeats a block that is already there.
+# Each row attends to key 0, so after the first block of keys no maximum is -inf. The index map still selects the skipped blocks, so a pipeline copies them. To avoid these copies, return the position of a block that is already in fast memory.
 #
 # ## Deeper: older code
 #
