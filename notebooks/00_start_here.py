@@ -218,7 +218,7 @@ grader.learning.course_map()
 # | 20 | [tensor_parallel](20_tensor_parallel.ipynb) | layouts for an MLP, attention heads, tokens and the vocabulary, and when they pay off |
 # | 21 | [pipelines_and_experts](21_pipelines_and_experts.ipynb) | pipeline schedules, mixture of experts, choosing a mesh |
 # | **IV** | **Below and beyond** | |
-# | 22 | pallas *(coming)* | kernels, grids, memory, gradients |
+# | 22 | [pallas](22_pallas.ipynb) | kernels on blocks, accumulators, edges, flash attention, gradients |
 # | 23 | escape_hatches *(coming)* | callbacks and the C++ foreign function interface |
 # | 24 | production *(coming)* | checkpoints, export, several processes |
 # | 25 | attention *(coming)* | masks, heads, key-value cache, sampling |

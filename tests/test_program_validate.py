@@ -16,6 +16,7 @@ from flax import nnx
 from jax import lax
 from jax._src.export import _export
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxlib.mlir import ir
@@ -50,6 +51,30 @@ PALLAS = pl.pallas_call(
     in_specs=[pl.BlockSpec((2, 4), lambda i: (i, 0))],
     out_specs=pl.BlockSpec((2, 4), lambda i: (i, 0)),
     out_shape=shape(4, 4),
+    interpret=True,
+)
+
+
+def blockwise(source: Any, target: Any, total: Any) -> None:
+    """An edge, scratch memory that persists from step to step, conditions, and a loop over slices."""
+
+    @pl.when(pl.program_id(0) == 0)
+    def _() -> None:
+        total[...] = jnp.zeros_like(total)
+
+    inside = pl.program_id(0) * 3 + lax.broadcasted_iota(jnp.int32, (3, 4), 0) < 4
+    total[...] += jnp.where(inside, source[...], 0).sum(axis=0)
+    target[...] = lax.fori_loop(0, 3, lambda i, rows: rows + source[pl.ds(i, 1)], source[...]) + total[...]
+
+
+ACCUMULATED = pl.pallas_call(
+    blockwise,
+    grid=pl.cdiv(4, 3),
+    in_specs=[pl.BlockSpec((3, 4), lambda i: (i, 0))],
+    out_specs=pl.BlockSpec((3, 4), lambda i: (i, 0)),
+    out_shape=shape(4, 4),
+    scratch_shapes=[pltpu.VMEM((4,), jnp.float32)],
+    input_output_aliases={0: 0},
     interpret=True,
 )
 
@@ -106,6 +131,8 @@ HONEST: dict[str, tuple[Callable[..., Any], Any]] = {
     "convolution": (lambda x: nnx.Conv(3, 2, (3, 3), rngs=nnx.Rngs(0))(x), shape(1, 8, 8, 3)),
     "training step": (step, A),
     "pallas": (PALLAS, A),
+    "pallas with an accumulator": (ACCUMULATED, A),
+    "pallas under vmap": (jax.vmap(ACCUMULATED), shape(2, 4, 4)),
     "psum": (sharded(lambda x: lax.psum(x, "a")), SHARDED),
     "ring": (sharded(lambda x: lax.ppermute(x, "a", [(i, (i + 1) % 4) for i in range(4)])), SHARDED),
     "gather and scatter": (sharded(lambda x: lax.psum_scatter(lax.all_gather(x, "a"), "a")), SHARDED),
@@ -255,7 +282,15 @@ def test_the_same_calls_without_the_lie_pass() -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["system", "xla_ffi_python_cpu_callback", "lapack_sgetrf", "tpu_custom_call", "__gpu$xla.gpu.triton", "x" * 999],
+    [
+        "system",
+        "xla_ffi_python_cpu_callback",
+        "lapack_sgetrf",
+        "tpu_custom_call",
+        "mosaic_gpu_v2",
+        "__gpu$xla.gpu.triton",
+        "x" * 999,
+    ],
 )
 def test_an_unknown_routine_is_not_called(target: str) -> None:
     said = refusal(forged(SAME, calls(f'"{target}"', *LU)), SAME)

@@ -1,0 +1,560 @@
+# %% [markdown]
+# # 22 · Pallas: kernels on blocks
+#
+# *The core takes about 35 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/22_pallas/22_pallas.ipynb).* After the core, you can write a kernel that reads and writes blocks, choose its grid and blocks, accumulate across steps, handle edges, and differentiate it. You can explain why flash attention needs no matrix of scores.
+#
+# **Prerequisites.** `jit` (lesson 03), `custom_vjp` (04), `vmap` (05), Refs (12), memory and precision (15). Try to answer these questions from memory.
+#
+# 1. From 12: `ref` is a Ref with three numbers. How do you read all of them, and how do you add 1 to each of them in place?
+#
+# <details><summary>Answer</summary>
+#
+# `ref[...]` reads them, and `ref[...] += 1` adds 1 to each.
+# </details>
+#
+# 2. From 04: Which two functions does `f.defvjp` take, and what do they return?
+#
+# <details><summary>Answer</summary>
+#
+# The forward function returns the result and the values that it stores for the backward pass. The backward function takes these values and the cotangent of the result, and returns a cotangent for each argument.
+# </details>
+#
+# 3. From 15: The sum of ones in bfloat16 stops growing at 256 if each partial sum is rounded. Why?
+#
+# <details><summary>Answer</summary>
+#
+# bfloat16 has no number between 256 and 258, and 257 is rounded to 256.
+# </details>
+
+# %%
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from grader.learning import plots
+from grader.learning.inspection import print_error, time_ms
+
+jax.config.update("jax_default_matmul_precision", "highest")
+interpreted = functools.partial(pl.pallas_call, interpret=True)
+
+# %% [markdown]
+# ## A kernel is a function on Refs
+# XLA fuses many operations, but it does not invent algorithms. **How do you write a fused operation yourself, and decide what is in fast memory?**
+#
+# Accelerators compute on data in a small fast memory next to the compute units. Arrays are stored in a large slow one. A **[kernel](../docs/glossary.md#kernel)** is a function that gets Refs to *blocks* of arrays in fast memory. It returns nothing and writes to its last Refs.
+
+
+# %%
+def add_kernel(x_ref, y_ref, out_ref):
+    out_ref[...] = x_ref[...] + y_ref[...]
+
+
+x = jnp.arange(24, dtype=jnp.float32).reshape(4, 6)
+print(interpreted(add_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x, x))
+print_error(lambda: pl.pallas_call(add_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x, x))
+
+# %% [markdown]
+# `pallas_call` returns a function of arrays, here with one block that is the whole array. It compiles kernels for TPUs and GPUs. With `interpret=True`, it translates a kernel to ordinary JAX operations, on any machine. We use this **interpret mode** throughout. It computes the same values, but *its speed is not that of a kernel*.
+#
+# ## The grid and the blocks
+# Large arrays do not fit into fast memory. The **[grid](../docs/glossary.md#grid)** states how often the kernel runs, along one or several axes. A `BlockSpec` has the shape of a block, and an **index map** from the indices of a step to the position of the block. This kernel writes the number of its step.
+
+
+# %%
+def number_kernel(x_ref, out_ref):
+    i, j = pl.program_id(0), pl.program_id(1)
+    out_ref[...] = jnp.full_like(out_ref, i * pl.num_programs(1) + j)
+
+
+blocks = pl.BlockSpec((2, 2), lambda i, j: (i, j))
+shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+print(interpreted(number_kernel, grid=(2, 3), in_specs=[blocks], out_specs=blocks, out_shape=shape)(x))
+
+# %% [markdown]
+# The grid (2, 3) has six steps, and the last axis is the fastest. `program_id` is the index of a step, and `num_programs` the size of an axis. The figure shows step 4, which adds a row to a matrix. The specs of its two inputs have different index maps.
+#
+# ![A grid of two by three steps. The blocks of x and of the result have the index map (i, j), and each contains the number of the step that uses it. The blocks of the row have the index map (0, j), so the steps 1 and 4 both use its second block. Step 4 uses the second block in the second row of x. Below, a timeline: while the kernel computes step s, the blocks of step s + 1 are copied to fast memory and the result of step s - 1 is copied back.](../images/pallas_grid.svg)
+
+# %% [markdown] predict="pallas-index-map"
+# `x` has the shape (4, 6), and blocks have the shape (2, 2). Which block does the index map `lambda i, j: (2 * i, 2 * j)` select in step (1, 1)?
+#
+# - [ ] rows 2 and 3, columns 2 and 3 | These are the elements from position (2, 2) on. An index map counts blocks, not elements.
+# - [x] a block outside of `x` | Right. The map returns the block (2, 2), whose rows are 4 and 5. `x` has rows 0 to 3.
+# - [ ] `pallas_call` raises an error | Positions are computed while the kernel runs, so interpret mode does not raise an error.
+
+
+# %%
+def copy_kernel(x_ref, out_ref):
+    out_ref[...] = x_ref[...]
+
+
+copied = lambda spec: interpreted(copy_kernel, grid=(2, 3), in_specs=[spec], out_specs=blocks, out_shape=shape)(x)
+print(copied(pl.BlockSpec((2, 2), lambda i, j: (2 * i, 2 * j))))
+
+# %% [markdown]
+# Interpret mode moved the block to the edge and reported nothing. Compiled kernels do not promise this. Other mistakes raise errors.
+
+# %%
+print_error(lambda: copied(pl.BlockSpec((2, 2), lambda i: (i, 0))))  # an index for each axis of the grid
+print_error(lambda: copied(pl.BlockSpec((2, 3), lambda i, j: (i, j))))  # 2 x 3 into 2 x 2
+print_error(lambda: interpreted(lambda x_ref, out_ref: x_ref[...] + 1, out_shape=shape)(x))
+print_error(lambda: interpreted(lambda x_ref, out_ref: out_ref.__setitem__(..., x_ref[...] + x), out_shape=shape)(x))
+
+# %% [markdown]
+# The third kernel returns a value instead of writing it. The last one closes over an array, but everything that a kernel reads has to be an argument.
+#
+# ## What a step costs
+# While a TPU computes one step, it copies the blocks of the next step and the previous result (the timeline in the figure). So it needs **two buffers** for each block. Kernels that read each element once are limited by these copies. A kernel is worth writing if it uses a block several times, or avoids writing a large array.
+#
+# | memory | size | in Pallas |
+# |---|---|---|
+# | slow memory (HBM) | tens of GB | arrays, `pl.ANY` |
+# | vector memory of a TPU core (VMEM) | about 16 MB for a kernel by default on v5e | blocks, `pltpu.VMEM` |
+# | scalar memory of a TPU core (SMEM) | small | `pltpu.SMEM`, for indices and flags |
+# | shared memory of a GPU (SMEM) | 227 KiB for a kernel on H100 | blocks in Mosaic GPU |
+#
+# Interpret mode runs one iteration of a loop for each step, so its time depends mostly on the number of steps.
+
+# %%
+big = jnp.ones((512, 512))
+
+
+def add_in_blocks(size):
+    spec = pl.BlockSpec((size, size), lambda i, j: (i, j))
+    like = jax.ShapeDtypeStruct(big.shape, big.dtype)
+    grid = pl.cdiv(512, size), pl.cdiv(512, size)
+    return jax.jit(interpreted(add_kernel, grid=grid, in_specs=[spec] * 2, out_specs=spec, out_shape=like))
+
+
+sizes = (32, 64, 128, 256, 512)
+kernels = {size: add_in_blocks(size) for size in sizes}
+times = time_ms(*(functools.partial(kernels[size], big, big) for size in sizes), lambda: jnp.add(big, big))
+for size, milliseconds in zip((*sizes, "jnp.add"), times, strict=True):
+    print(f"{size!s:>8s} {milliseconds:8.2f} ms")
+
+# %% [markdown] predict="pallas-accumulate"
+# ## Accumulate across steps
+# The grid has three steps. Step j reads columns 2j and 2j + 1 of `x`, and every step has the *same* block of the result. The kernel is `out_ref[...] += x_ref[...].sum(axis=1)`. What is the result?
+#
+# - [ ] the sum of each row | This needs sums that start at 0.
+# - [ ] the sum of the last two columns | Steps with the same block share its content, so nothing is lost between them.
+# - [x] NaN | Right. The memory of a result is undefined at first, and interpret mode fills it with NaN.
+
+
+# %%
+def rows_kernel(x_ref, out_ref, start=True):
+    if start:
+
+        @pl.when(pl.program_id(0) == 0)
+        def _():
+            out_ref[...] = jnp.zeros_like(out_ref)
+
+    out_ref[...] += x_ref[...].sum(axis=1)
+
+
+two_columns, all_sums = pl.BlockSpec((4, 2), lambda j: (0, j)), pl.BlockSpec((4,), lambda j: (0,))
+sums = jax.ShapeDtypeStruct((4,), jnp.float32)
+for start in (False, True):
+    kernel = functools.partial(rows_kernel, start=start)
+    print(interpreted(kernel, grid=3, in_specs=[two_columns], out_specs=all_sums, out_shape=sums)(x))
+
+# %% [markdown]
+# A block of a result stays in fast memory as long as consecutive steps select it. `pl.when` runs a function only if a condition holds, because a Python `if` cannot depend on `program_id`. In a grid with several axes, the axis that you sum over must come **last**. Otherwise a block is written, left and selected again. Interpret mode accepts this, but a stricter interpreter rejects it (*Deeper: a stricter interpreter*).
+#
+# ## Edges
+# Let a block have four columns. Then two blocks cover the six columns of `x`, and the second extends past the edge.
+
+# %%
+ragged = pl.BlockSpec((4, 4), lambda j: (0, j))
+run = functools.partial(interpreted, grid=pl.cdiv(6, 4), in_specs=[ragged])
+print("copied correctly:", np.array_equal(run(copy_kernel, out_specs=ragged, out_shape=shape)(x), x))
+print("sums:  ", run(rows_kernel, out_specs=all_sums, out_shape=sums)(x))
+
+
+def masked_kernel(x_ref, out_ref):
+    column = pl.program_id(0) * 4 + jax.lax.broadcasted_iota(jnp.int32, (4, 4), 1)
+    inside = jnp.where(column < 6, x_ref[...], 0)
+    out_ref[...] = jnp.where(pl.program_id(0) == 0, 0, out_ref[...]) + inside.sum(axis=1)
+
+
+print("masked:", run(masked_kernel, out_specs=all_sums, out_shape=sums)(x), "  expected:", x.sum(axis=1))
+
+# %% [markdown]
+# What a kernel writes past the edge is dropped. What it reads there is undefined. Interpret mode uses NaN to make the mistake visible, but compiled kernels may read old data. Mask by *position* with `jnp.where`, before a reduction and with its neutral element: 0 for a sum, -inf for a maximum.
+#
+# ## Scratch arrays
+# An accumulator often needs another shape or dtype than the result. A **scratch array** is fast memory that persists from step to step. Its Refs come after those of the results.
+
+
+# %%
+def mean_kernel(x_ref, out_ref, sum_ref):
+    @pl.when(pl.program_id(0) == 0)
+    def _():
+        sum_ref[...] = jnp.zeros_like(sum_ref)
+
+    sum_ref[...] += x_ref[...].astype(sum_ref.dtype).sum(axis=0)
+
+    @pl.when(pl.program_id(0) == pl.num_programs(0) - 1)
+    def _():
+        out_ref[...] = (sum_ref[...] / 512).astype(out_ref.dtype)
+
+
+ones, row = jnp.ones((512, 3), jnp.bfloat16), pl.BlockSpec((1, 3), lambda i: (i, 0))
+for dtype in (jnp.bfloat16, jnp.float32):
+    options = {"in_specs": [row], "out_specs": pl.BlockSpec((3,), lambda i: (0,))}
+    options |= {"out_shape": jax.ShapeDtypeStruct((3,), jnp.bfloat16), "scratch_shapes": [pltpu.VMEM((3,), dtype)]}
+    print(f"{jnp.dtype(dtype).name:9s}", interpreted(mean_kernel, grid=512, **options)(ones))
+
+# %% [markdown]
+# ## Flash attention
+# Attention of T tokens computes a matrix of T x T scores for each head, `softmax(q @ k.T / sqrt(d)) @ v`. In slow memory, this matrix is much larger than the inputs and the result. The softmax of a row needs all of its scores, so XLA stores them first (*Deeper: kernels for TPUs* lists the memory).
+#
+# A kernel can process the keys block by block and keep three values for each query: the largest score so far, `top`, the sum of `exp(score - top)`, and the sum of `exp(score - top) * v`. If a block has a larger score, then both sums were computed with a `top` that was too small. Multiply them by `exp(old top - new top)`, and continue.
+
+
+# %%
+def flash_kernel(q_ref, k_ref, v_ref, out_ref, top_ref, sum_ref, total_ref):
+    @pl.when(pl.program_id(2) == 0)
+    def _():
+        top_ref[...] = jnp.full_like(top_ref, -jnp.inf)
+        sum_ref[...] = jnp.zeros_like(sum_ref)
+        total_ref[...] = jnp.zeros_like(total_ref)
+
+    scores = q_ref[...] @ k_ref[...].T / q_ref.shape[1] ** 0.5
+    top = jnp.maximum(top_ref[...], scores.max(axis=1, keepdims=True))
+    weights, correction = jnp.exp(scores - top), jnp.exp(top_ref[...] - top)
+    sum_ref[...] = correction * sum_ref[...] + weights.sum(axis=1, keepdims=True)
+    total_ref[...] = correction * total_ref[...] + weights @ v_ref[...]
+    top_ref[...] = top
+
+    @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
+    def _():
+        out_ref[...] = total_ref[...] / sum_ref[...]
+
+
+# %%
+def flash_attention(q, k, v, queries=64, keys=64, kernel=flash_kernel, **options):
+    heads, length, d = q.shape
+    some_queries = pl.BlockSpec((None, queries, d), lambda h, i, j: (h, i, 0))  # None: without this axis
+    some_keys = pl.BlockSpec((None, keys, d), lambda h, i, j: (h, j, 0))
+    return pl.pallas_call(
+        kernel,
+        grid=(heads, length // queries, length // keys),
+        in_specs=[some_queries, some_keys, some_keys],
+        out_specs=some_queries,
+        out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
+        scratch_shapes=[pltpu.VMEM((queries, columns), jnp.float32) for columns in (1, 1, d)],
+        **{"interpret": True, **options},
+    )(q, k, v)
+
+
+# %%
+def attention(q, k, v):
+    return jax.nn.softmax(q @ k.mT / q.shape[-1] ** 0.5) @ v
+
+
+q, k, v = jax.random.normal(jax.random.key(22), (3, 2, 256, 32))  # two heads, 256 tokens
+print("largest difference:", jnp.abs(flash_attention(q, k, v) - attention(q, k, v)).max())
+
+# %% [markdown]
+# What does each version store in slow memory? We read the largest array from the jaxprs, without the bodies of kernels, whose arrays are in fast memory.
+
+
+# %%
+def largest(function, *args):
+    """The elements of the largest array that an operation of the jaxpr writes to slow memory."""
+    return max(out.aval.size for equation in jax.make_jaxpr(function)(*args).eqns for out in equation.outvars)
+
+
+lengths = [256, 1024, 4096, 16384]
+inputs = [[jax.ShapeDtypeStruct((2, length, 64), jnp.float32)] * 3 for length in lengths]
+elements = {f.__name__: [largest(f, *arrays) for arrays in inputs] for f in (attention, flash_attention)}
+_, axes = plots.subplots(height=2.6)
+for (name, values), marker in zip(elements.items(), "os", strict=True):
+    axes.loglog(lengths, values, marker=marker, label=name)
+axes.set(xlabel="tokens", ylabel="elements of the largest array", xticks=lengths, xticklabels=lengths)
+axes.legend()
+ends = ", ".join(f"{name} {values[0]:,} and {values[-1]:,}" for name, values in elements.items())
+plots.show(f"The elements of the largest array in slow memory, for 256 and for 16,384 tokens: {ends}.")
+
+# %% [markdown]
+# The line of `attention` grows with T², that of `flash_attention` with T. The fast memory does not depend on T: two buffers for each block, and the scratch arrays. Both versions compute the same two products.
+#
+# ## Gradients
+# JAX 0.10.2 cannot differentiate a kernel that uses `program_id`. Its error has no message. So give the function a rule. The rule below stores only the inputs and recomputes the attention.
+
+# %%
+print_error(lambda: jax.grad(lambda q: flash_attention(q, k, v).sum())(q))
+differentiable = jax.custom_vjp(lambda q, k, v: flash_attention(q, k, v))
+differentiable.defvjp(
+    lambda q, k, v: (flash_attention(q, k, v), (q, k, v)),
+    lambda stored, cotangent: jax.vjp(attention, *stored)[1](cotangent),
+)
+weighted = lambda f: jax.grad(lambda q, k, v: (f(q, k, v) * v).sum(), argnums=(0, 1, 2))(q, k, v)
+differences = jax.tree.map(lambda one, other: jnp.abs(one - other).max(), weighted(differentiable), weighted(attention))
+print("largest difference of a gradient:", max(differences))
+
+# %% [markdown]
+# The gradients are right, but this backward pass computes the matrix of scores again, in slow memory. A complete implementation has a backward kernel, which you will write for a simpler function in the exercises.
+#
+# ## Choose the blocks by measuring
+# Try all block sizes that fit into fast memory, and keep the fastest. Here we measure interpret mode, **so this optimum is not that of an accelerator.**
+
+# %%
+sizes = (32, 64, 128, 256)
+variants = [jax.jit(functools.partial(flash_attention, queries=a, keys=b)) for a in sizes for b in sizes]
+times = time_ms(*(functools.partial(f, q, k, v) for f in variants), repeats=3)
+table = np.array(times).reshape(4, 4)
+_, axes = plots.subplots(width=4.6, height=3.2)
+axes.imshow(np.log(table), cmap="Blues")
+for (row_of, column_of), value in np.ndenumerate(table):
+    colour = "white" if value > table.max() / 4 else plots.INK
+    axes.text(column_of, row_of, f"{value:.1f}", ha="center", va="center", color=colour)
+axes.set(xticks=range(4), yticks=range(4), xticklabels=sizes, yticklabels=sizes, title="milliseconds")
+axes.set(xlabel="keys in a block", ylabel="queries in a block")
+best = np.unravel_index(table.argmin(), table.shape)
+plots.show(
+    f"The time of flash attention in interpret mode for 16 block sizes, from {table.max():.1f} ms for the slowest to "
+    f"{table.min():.1f} ms for {sizes[best[0]]} queries and {sizes[best[1]]} keys in a block."
+)
+
+# %% [markdown]
+# ## Summary
+#
+# | you want | you write |
+# |---|---|
+# | a kernel on blocks | `pl.pallas_call(kernel, grid=..., in_specs=[...], out_specs=..., out_shape=...)(x)` |
+# | the block of a step | `pl.BlockSpec(shape, index_map)`; the map counts blocks |
+# | the index of a step, the size of the grid | `pl.program_id(axis)`, `pl.num_programs(axis)` |
+# | to act in some steps only | `@pl.when(condition)` |
+# | a sum across steps | the same block of the result in consecutive steps, set to 0 in the first |
+# | an accumulator of another dtype | `scratch_shapes=[pltpu.VMEM(shape, dtype)]` |
+# | blocks that do not divide an array | `pl.cdiv` for the grid, and `jnp.where` on positions before a reduction |
+# | a gradient | `jax.custom_vjp` with a kernel for the backward pass |
+# | to run without an accelerator | `interpret=True`, for values and not for speed |
+#
+# The JAX documentation has a guide to [Pallas](https://docs.jax.dev/en/latest/pallas/index.html). In the first exercise, you complete the grid of a kernel.
+
+# %% [markdown]
+# ## Deeper: overwrite an input
+# `input_output_aliases={0: 0}` stores result 0 in the memory of input 0. Under `jit`, the caller's array is overwritten only if it is donated (lesson 03). Otherwise XLA copies it first. (Compiled for a described TPU, the program without donation contains one copy, and the one with donation contains no copy.)
+
+
+# %%
+def double_kernel(x_ref, out_ref):
+    out_ref[...] = 2 * x_ref[...]
+
+
+part = pl.BlockSpec((2, 6), lambda i: (i, 0))
+call = interpreted(double_kernel, grid=2, in_specs=[part], out_specs=part, out_shape=shape, input_output_aliases={0: 0})
+kept = x + 0
+print("not donated:", jax.jit(call)(kept)[0], "  the argument:", kept[0])
+donated = jax.jit(call, donate_argnums=0)
+print("bytes of the aliased result:", donated.lower(kept).compile().memory_analysis().alias_size_in_bytes)
+donated(kept)
+print("deleted:", kept.is_deleted())
+
+# %% [markdown]
+# An alias is only safe if each step reads blocks that no *earlier* step has overwritten. The kernel below reads the block before its own. In interpret mode, an alias makes no difference for it.
+
+# %%
+numbers = jnp.arange(1.0, 7.0)
+own, previous = pl.BlockSpec((2,), lambda i: (i,)), pl.BlockSpec((2,), lambda i: (jnp.maximum(i - 1, 0),))
+
+
+def double_previous(aliases, interpret):
+    like = jax.ShapeDtypeStruct((6,), jnp.float32)
+    options = {"grid": 3, "in_specs": [previous], "out_specs": own, "out_shape": like}
+    return pl.pallas_call(double_kernel, input_output_aliases=aliases, interpret=interpret, **options)(numbers)
+
+
+for aliases in ({}, {0: 0}):
+    print(f"{aliases!s:7s} interpret=True:", double_previous(aliases, True), end="  ")
+    print("simulated TPU:", double_previous(aliases, pltpu.InterpretParams()))
+
+# %% [markdown]
+# ## Deeper: a stricter interpreter
+# `interpret=pltpu.InterpretParams()` simulates the memories and copies of a TPU on the CPU, with callbacks. It is slower, and it finds mistakes that `interpret=True` hides. With the alias above, step 2 reads what step 1 has written. The next cell shows two more mistakes.
+
+# %%
+import logging
+
+logging.getLogger("jax._src.callback").setLevel(logging.CRITICAL)  # prints the same errors again
+
+
+def reason(call):
+    try:
+        print(call())
+    except jax.errors.JaxRuntimeError as problem:
+        print(str(problem).strip().splitlines()[-1])
+        pltpu.reset_tpu_interpret_mode_state()
+
+
+def sums_first(interpret):  # the axis of the sum is the first axis of the grid
+    specs = {
+        "in_specs": [pl.BlockSpec((2, 2), lambda j, i: (i, j))],
+        "out_specs": pl.BlockSpec((2,), lambda j, i: (i,)),
+    }
+    return pl.pallas_call(rows_kernel, grid=(3, 2), out_shape=sums, interpret=interpret, **specs)(x)
+
+
+# %%
+def past_the_end(interpret):
+    kernel = lambda x_ref, out_ref: out_ref.__setitem__(..., x_ref[pl.ds(2 * pl.program_id(0) + 1, 2)])
+    specs = {"in_specs": [pl.BlockSpec((6,), lambda i: (0,))], "out_specs": pl.BlockSpec((2,), lambda i: (i,))}
+    like = jax.ShapeDtypeStruct((6,), jnp.float32)
+    return pl.pallas_call(kernel, grid=3, out_shape=like, interpret=interpret, **specs)(jnp.arange(6.0))
+
+
+for mistake in (sums_first, past_the_end):
+    print(mistake.__name__)
+    for interpret in (True, pltpu.InterpretParams()):
+        reason(functools.partial(mistake, interpret))
+
+# %% [markdown]
+# `pl.ds(start, size)` selects a slice whose start is not known while JAX traces. `interpret=True` moves such a slice to the edge, as it does with blocks.
+#
+# ## Deeper: kernels for TPUs
+# A kernel without `interpret` is lowered for a platform. You can do this without an accelerator, and see the first errors.
+
+# %%
+square = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
+
+
+def lowered(block):
+    spec = pl.BlockSpec(block, lambda i, j: (i, j))
+    grid = 1024 // block[0], 1024 // block[1]
+    call = pl.pallas_call(add_kernel, grid=grid, in_specs=[spec] * 2, out_specs=spec, out_shape=square)
+    return jax.jit(call).trace(square, square).lower(lowering_platforms=("tpu",)).as_text()
+
+
+[line] = [line for line in lowered((256, 256)).splitlines() if "custom_call" in line]
+print(line.strip()[:70], "...")
+print_error(lambda: lowered((64, 64)))
+
+# %% [markdown]
+# The kernel becomes one custom call, `tpu_custom_call`, and Mosaic compiles its body. On a TPU, the last two sizes of a block are multiples of 8 and 128, or those of the whole array. We compiled kernels of this lesson with JAX 0.10.2 and libtpu 0.0.52 for a described TPU v5e. *We did not run them, because we had no TPU.*
+#
+# | kernel, compiled for a TPU v5e | result |
+# |---|---|
+# | sum of float32 matrices, blocks (768, 768) | compiled |
+# | the same, blocks (1024, 1024) | error: needs 24 MB of VMEM, the limit is 16 MB |
+# | the same, with `pipeline_mode=pl.Buffered(1)` | compiled |
+# | `flash_kernel`, T = 8192, d = 128, float32, blocks of 1024 queries and keys | compiled |
+# | the same, blocks of 2048 queries and 1024 keys | error: needs 19.9 MB |
+#
+# Three blocks of 4 MB with two buffers each are 24 MB, so the compiler does allocate two buffers for each block. One buffer needs half as much, but then copies and computation cannot overlap. In the same way, we compared the temporary memory of two heads with d = 128 in float32.
+#
+# | tokens | attention without a kernel | flash attention, blocks of 512 |
+# |---|---|---|
+# | 2,048 | 0 (the scores fit into VMEM, which is not counted) | 0 |
+# | 8,192 | 0.54 GB | 0 |
+# | 32,768 | 8.59 GB | 0 |
+#
+# For TPUs, also state which axes of the grid are independent, so that several cores can share them: `compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary"))`.
+#
+# ## Deeper: kernels for GPUs
+# JAX has two compilers of kernels for GPUs. **Mosaic GPU** is the default in 0.10.2. **Triton** is selected with `compiler_params`.
+
+# %%
+from jax.experimental.pallas import triton as pltriton
+
+
+def lowered_for_gpu(size, **options):
+    spec = pl.BlockSpec((size, size), lambda i, j: (i, j))
+    like, grid = jax.ShapeDtypeStruct((1024, 1024), jnp.float32), (1024 // size, 1024 // size)
+    call = pl.pallas_call(add_kernel, grid=grid, in_specs=[spec] * 2, out_specs=spec, out_shape=like, **options)
+    return jax.jit(call).trace(like, like).lower(lowering_platforms=("cuda",)).as_text()
+
+
+for name, options in {"Mosaic GPU": {}, "Triton": {"compiler_params": pltriton.CompilerParams(num_warps=4)}}.items():
+    [line] = [line for line in lowered_for_gpu(64, **options).splitlines() if "custom_call" in line]
+    print(f"{name:10s}", line.strip()[:62], "...")
+print_error(lambda: lowered_for_gpu(256))
+
+# %%
+if jax.default_backend() in ("gpu", "tpu"):  # runs the compiled kernel
+    spec = pl.BlockSpec((128, 128), lambda i, j: (i, j))
+    call = pl.pallas_call(add_kernel, grid=(4, 4), in_specs=[spec] * 2, out_specs=spec, out_shape=jax.typeof(big))
+    print("on this accelerator:", jnp.array_equal(jax.jit(call)(big, big), big + big))
+else:
+    print("There is no accelerator here, so nothing runs.")
+
+# %% [markdown]
+# Three blocks of 256 KiB do not fit into the shared memory. The JAX documentation states that Mosaic GPU needs a Hopper or newer GPU, and that Triton, which is maintained with best effort, also supports Ampere. On a GPU, the steps of a grid **run in parallel and in no fixed order**, so a sum across steps does not work as it does on a TPU. Loop inside the kernel instead, with `jax.lax.fori_loop` and `pl.ds`, or use the pipelines of Mosaic GPU. We compiled these kernels with the CUDA plugin of JAX 0.10.2 for a described H100. *We did not run them, because we had no GPU.*
+#
+# | kernel, compiled for an H100 | Triton | Mosaic GPU |
+# |---|---|---|
+# | sum of float32 matrices, blocks (64, 64) | compiled | compiled |
+# | blocks (48, 32) | error: sizes must be powers of two | not tried |
+# | attention with a loop over all keys of a head inside the kernel | compiled, for T = 2048 and 8192 | error for T = 1024: a head exceeds the shared memory |
+# | `flash_kernel` of this lesson | error: no scratch memory | error: no `pltpu.VMEM` |
+# | product with `@`, accumulated across steps | compiled, although the steps would race | error: `dot_general` is not implemented |
+# | product with `plgpu.wgmma` and an accumulator `plgpu.ACC` | not available | compiled |
+#
+# The interface is common, but a fast kernel is written for one kind of hardware.
+#
+# ## Deeper: vmap adds an axis to the grid
+
+# %%
+mapped = jax.make_jaxpr(jax.vmap(lambda x: run(copy_kernel, out_specs=ragged, out_shape=shape)(x)))(jnp.ones((5, 4, 6)))
+[equation] = mapped.eqns
+print("grid:", equation.params["grid_mapping"].grid)
+print("block:", equation.params["grid_mapping"].block_mappings[0].block_shape)
+print(equation.params["jaxpr"])
+
+# %% [markdown]
+# The new axis comes first, and the kernel does not see it, because its block size along this axis is squeezed. In `flash_attention`, the grid has an axis for heads, with a `None` in the block shapes. `vmap` of a kernel for one head would give the same grid.
+#
+# ## Deeper: skip blocks
+# In causal attention, a query attends only to keys at its own and earlier positions. About half of the blocks contain no such key. This kernel skips them with `pl.when`.
+
+
+# %%
+def causal_kernel(q_ref, k_ref, v_ref, out_ref, top_ref, sum_ref, total_ref):
+    (rows, d), columns = q_ref.shape, k_ref.shape[0]
+    first_query, first_key = pl.program_id(1) * rows, pl.program_id(2) * columns
+
+    @pl.when(pl.program_id(2) == 0)
+    def _():
+        top_ref[...], sum_ref[...] = jnp.full((rows, 1), -jnp.inf), jnp.zeros((rows, 1))
+        total_ref[...] = jnp.zeros_like(total_ref)
+
+    @pl.when(first_key < first_query + rows)
+    def _():
+        query, key = (jax.lax.broadcasted_iota(jnp.int32, (rows, columns), axis) for axis in (0, 1))
+        scores = q_ref[...] @ k_ref[...].T / d**0.5
+        scores = jnp.where(first_key + key <= first_query + query, scores, -jnp.inf)
+        top = jnp.maximum(top_ref[...], scores.max(axis=1, keepdims=True))
+        weights, correction = jnp.exp(scores - top), jnp.exp(top_ref[...] - top)
+        sum_ref[...] = correction * sum_ref[...] + weights.sum(axis=1, keepdims=True)
+        total_ref[...] = correction * total_ref[...] + weights @ v_ref[...]
+        top_ref[...] = top
+        out_ref[...] = total_ref[...] / sum_ref[...]
+
+
+# %%
+causal = flash_attention(q, k, v, kernel=causal_kernel)
+mask = np.tri(256, dtype=bool)
+expected = jax.nn.softmax(jnp.where(mask, q @ k.mT / 32**0.5, -jnp.inf)) @ v
+print("largest difference:", jnp.abs(causal - expected).max())
+needed = mask.reshape(4, 64, 4, 64).any(axis=(1, 3))
+print(f"{needed.sum()} of {needed.size} blocks are computed for each head")
+
+# %% [markdown]
+# Each row attends to key 0, so after the first block of keys no maximum is -inf. The index map still selects the skipped blocks, so a pipeline copies them. To avoid these copies, return the position of a block that is already in fast memory.
+#
+# ## Deeper: older code
+#
+# | in older code | now |
+# |---|---|
+# | `pl.BlockSpec(index_map, shape)` | `pl.BlockSpec(shape, index_map)`. The old order raises an error only when it is used. |
+# | `pl.load(ref, (pl.ds(i, n),))`, `pl.store` | `ref[pl.ds(i, n)]`, `ref[...] = value`. With a mask: `load` and `store` of `pallas.triton` or `pallas.tpu` |
+# | `pl.dot` | `@` or `jnp.dot` (`pltriton.dot` for Triton) |
+# | `jax.experimental.pallas.gpu` | `jax.experimental.pallas.triton` or `.mosaic_gpu` |
+# | `pltpu.TPUCompilerParams` | `pltpu.CompilerParams` |
+# | `compiler_params=dict(triton=...)` | `compiler_params=pltriton.CompilerParams(...)` |
