@@ -51,9 +51,9 @@ from grader.learning.inspection import list_collectives, print_error, time_ms
 # ## The ladder
 # A simulator exists only in NumPy, or a fast routine only in C++. **How does a compiled program reach code that JAX cannot trace?**
 #
-# ![A ladder with five rungs, from the bottom to the top. First rung, jnp and jit: you write mathematics, and XLA chooses kernels, fusion and layout. Second rung, shardings: you choose where arrays are stored, and XLA inserts communication. Third rung, shard_map: you write the program of one device with its collectives, and XLA still compiles the local operations. Fourth rung, Pallas: you write a kernel and its blocks, and JAX still traces it. Fifth rung, FFI: you write C++ or CUDA, and XLA only passes buffers. Beside the ladder, a door leads from every rung to Python on the host: callbacks.](../images/escape_hatches_ladder.svg)
+# ![A ladder with five rungs, from the bottom to the top. First rung, jnp and jit: you write mathematics, and XLA chooses kernels, fusion and layout. Second rung, shardings: you choose where arrays are stored, and XLA inserts communication. Third rung, shard_map: you write the program of one device with its collectives, and XLA still compiles the local operations. Fourth rung, Pallas: you write a kernel and its blocks, and JAX still traces it. Fifth rung, FFI: you write C++ or CUDA, and XLA only passes buffers. Beside the ladder, callbacks lead from the lower three rungs to Python on the host.](../images/escape_hatches_ladder.svg)
 #
-# Every rung gives you more control, and JAX does less for you. On the top rung and behind the door, JAX cannot look inside your code, so you supply the types of the results and the rules for `vmap` and gradients. This lesson is about these two places.
+# Every rung gives you more control, and JAX does less for you. JAX cannot look inside a callback or an FFI call, so you supply the types of the results and the rules for `vmap` and gradients. This lesson is about these two.
 #
 # ## Call Python from a compiled program
 # This NumPy function has a loop that depends on its values. Tracing it fails.
@@ -404,7 +404,7 @@ if have_ffi:
 # Without the cast, JAX adds the cotangents of all devices. The result is wrong, and no error is raised.
 #
 # ## What each rung costs
-# The next cells time the RMS norm on each rung, for a small and a larger array. The Pallas kernel runs in interpret mode (lesson 22).
+# The next cells time the RMS norm on each rung, for a small and a larger array. The Pallas kernel runs in interpret mode (lesson 22). The last two rungs use eight simulated devices, which share one CPU.
 
 # %%
 from jax.experimental import pallas as pl
@@ -428,16 +428,21 @@ def rms_host(x):
 
 
 # %%
-RUNGS = {"jnp, eager": rms_jnp, "jit": jax.jit(rms_jnp), "Pallas, interpreted": jax.jit(rms_pallas)}
-RUNGS |= {"FFI (C++)": jax.jit(rms_ffi)} if have_ffi else {}
-RUNGS["pure_callback (NumPy)"] = jax.jit(rms_host)
-measured = {}
-with jax.set_mesh(None):
-    for size in ((64, 64), (4096, 512)):
-        v = jax.device_put(rng.normal(size=size).astype(np.float32), jax.devices()[0])
-        measured[size] = time_ms(*(functools.partial(rung, v) for rung in RUNGS.values()))
+row_wise = functools.partial(jax.shard_map, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
+ON_EIGHT = {"jit, sharded": jax.jit(rms_jnp), "shard_map": jax.jit(row_wise(rms_jnp))}
+ON_ONE = {"jnp, eager": rms_jnp, "jit": jax.jit(rms_jnp), "Pallas, interpreted": jax.jit(rms_pallas)}
+ON_ONE |= {"FFI (C++)": jax.jit(rms_ffi)} if have_ffi else {}
+ON_ONE["pure_callback (NumPy)"] = jax.jit(rms_host)
+RUNGS, measured = [*ON_ONE, *ON_EIGHT], {}
+for size in ((64, 64), (4096, 512)):
+    numbers = rng.normal(size=size).astype(np.float32)
+    many, v = jax.device_put(numbers, P("d")), jax.device_put(numbers, jax.devices()[0])
+    with jax.set_mesh(None):
+        calls = [functools.partial(f, v) for f in ON_ONE.values()]
+        measured[size] = time_ms(*calls, *(functools.partial(f, many) for f in ON_EIGHT.values()))
+
 # %%
-_, axes = plots.subplots(height=2.9)
+_, axes = plots.subplots(height=3.6)
 for place, (size, times) in enumerate(measured.items()):
     fill, hatch = plots.FILLS[place]
     at = np.arange(len(RUNGS)) + 0.4 * place - 0.2

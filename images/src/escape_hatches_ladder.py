@@ -1,4 +1,4 @@
-"""The ladder of control: five rungs from jnp to the FFI, and the door to Python on the host."""
+"""The ladder of control: five rungs from jnp to the FFI, and the callbacks to Python on the host."""
 
 from style import EDGE, INK, MAPPED, MONO, PLAIN, QUIET, RESULT, SHARED, WRONG, card, save
 
@@ -11,7 +11,7 @@ RUNGS = (
 )
 axes = card(16, 8.6)
 text = lambda x, y, words, **how: axes.text(x, y, words, color=how.pop("color", INK), va="center", **how)
-for x, words in ((4.1, "rung"), (6.9, "you write"), (10.5, "JAX and XLA do")):
+for x, words in ((4.1, "in code"), (6.9, "you write"), (10.5, "JAX and XLA do")):
     text(x, 0.75, words, fontsize=10, color=QUIET, ha="center")
 for side in (0.75, 12.1):
     axes.plot([side, side], [1.2, 7.9], color=INK, linewidth=4, solid_capstyle="round", zorder=1)
