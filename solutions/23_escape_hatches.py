@@ -1728,20 +1728,6 @@ def sharded_norm(x, eps):
     return x * jax.lax.rsqrt(sums / x.shape[-1] + eps)[..., None]
 
 
-# %% wrong="hatches-sharded" because="Disables the check of varying values instead of casting the result. The gradient is then not the one of the whole row."
-def sharded_norm(x, eps):
-    squares = lambda x: jax.ffi.ffi_call("row_squares", jax.ShapeDtypeStruct(x.shape[:-1], x.dtype))(x)
-    row_squares = jax.custom_vjp(squares)
-    row_squares.defvjp(lambda x: (squares(x), x), lambda x, dy: (2 * x * dy[..., None] / 2,))
-
-    def on_one_device(shard):
-        mean = jax.lax.psum(row_squares(shard), "model") / x.shape[-1]
-        return shard * jax.lax.rsqrt(mean + eps)[..., None]
-
-    specs = P("data", None, "model")
-    return jax.shard_map(on_one_device, in_specs=specs, out_specs=specs, check_vma=False)(x)
-
-
 # %% wrong="hatches-sharded" because="Computes the norm with `jnp` and does not call the handler."
 def sharded_norm(x, eps):
     return x * jax.lax.rsqrt(jnp.mean(x**2, axis=-1, keepdims=True) + eps)
@@ -1787,6 +1773,20 @@ def sharded_norm(x, eps):
     norm = jax.custom_vjp(lambda x: forward(x)[0])
     norm.defvjp(forward, backward)
     return jax.jit(jax.shard_map(norm, in_specs=specs, out_specs=specs))(x)
+
+
+# %% right="hatches-sharded"
+def sharded_norm(x, eps):
+    squares = lambda x: jax.ffi.ffi_call("row_squares", jax.ShapeDtypeStruct(x.shape[:-1], x.dtype))(x)
+    row_squares = jax.custom_vjp(squares)
+    row_squares.defvjp(lambda x: (squares(x), x), lambda x, dy: (2 * x * dy[..., None],))
+
+    def on_one_device(shard):
+        mean = jax.lax.psum(row_squares(shard), "model") / x.shape[-1]
+        return shard * jax.lax.rsqrt(mean + eps)[..., None]
+
+    specs = P("data", None, "model")
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=specs, check_vma=False)(x)
 
 
 # %% [markdown] task="hatches-host-table" stars=2 minutes=20 skills="hatches-tides,shardmap-psum-matmul"
