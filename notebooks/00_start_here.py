@@ -219,7 +219,7 @@ grader.learning.course_map()
 # | 21 | [pipelines_and_experts](21_pipelines_and_experts.ipynb) | pipeline schedules, mixture of experts, choosing a mesh |
 # | **IV** | **Below and beyond** | |
 # | 22 | [pallas](22_pallas.ipynb) | kernels on blocks, accumulators, edges, flash attention, gradients |
-# | 23 | escape_hatches *(coming)* | callbacks and the C++ foreign function interface |
+# | 23 | [escape_hatches](23_escape_hatches.ipynb) | callbacks, the C++ foreign function interface, and what they cost |
 # | 24 | production *(coming)* | checkpoints, export, several processes |
 # | 25 | attention *(coming)* | masks, heads, key-value cache, sampling |
 # | 26 | capstone *(coming)* | a small transformer, trained, sharded, resumed and sampled |

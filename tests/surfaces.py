@@ -32,6 +32,9 @@ def answers(lesson: Lesson) -> list[tuple[str, str]]:
 
 def verdicts_of_kernel(lesson: Lesson, folder: Path) -> list[dict[str, str]]:
     """Status by check id of each answer when a learner tries one after another in one notebook."""
+    for name, content in lesson.data.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(lesson.setup)])
     places: list[tuple[int, str, int]] = []
     exercises = {exercise.id: exercise for exercise in lesson.exercises}

@@ -2,7 +2,7 @@
 
 import sys
 
-from grader.checks import devices, inputs
+from grader.checks import devices, inputs, native
 from grader.checks.compare import case, compare, require
 from grader.checks.devices import skip
 from grader.checks.outcomes import CheckFailed, NotAttempted, Skipped
@@ -25,6 +25,7 @@ __all__ = [
     "devices",
     "error",
     "inputs",
+    "native",
     "program",
     "require",
     "skip",

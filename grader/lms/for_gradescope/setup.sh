@@ -22,6 +22,11 @@ if ! seccomp || ! find_python >/dev/null; then
     find_python >/dev/null || apt-get -qq install -y --no-install-recommends "python$name" "python$name-venv" || true
   done
 fi
+# C++ files of a lesson are compiled when its notebooks are graded. Without g++, checks that need them are skipped.
+if compgen -G 'course/solutions/*/*.cc' >/dev/null && ! command -v g++ >/dev/null; then
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get -qq update && apt-get -qq install -y --no-install-recommends g++ || echo "g++ cannot be installed." >&2
+fi
 if ! python="$(find_python)"; then
   echo "This image has no Python 3.11 or newer and cannot install one. Choose a newer base image." >&2
   exit 1
