@@ -1,0 +1,137 @@
+"""Several processes that compute together with `jax.distributed` on this machine, for exercises and their checks.
+
+    from grader.checks import processes
+    totals = processes.run(global_sum, [(rows_of_first,), (rows_of_second,)])
+
+The processes find each other over this machine's loopback. While a notebook is graded, the loopback is the worker's own
+(docs/confinement.md), and where it has none, `need_loopback` skips a check.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from grader.checks.outcomes import Skipped
+from grader.checks.verbs import backend
+
+IMPORTS = """
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+"""
+_MAIN = """
+import os, pickle, sys
+with open(sys.argv[1], "rb") as file:
+    told = pickle.load(file)
+import jax
+jax.config.update("jax_num_cpu_devices", told["devices"])
+if told["address"]:
+    own = {"coordinator_bind_address": told["address"]} if told["index"] == 0 else {}
+    jax.distributed.initialize(told["address"], told["count"], told["index"], initialization_timeout=30, **own)
+names = {"__name__": "__main__"}
+exec(told["imports"], names)
+exec(compile(told["source"], "<answer>", "exec"), names)
+result = names[told["name"]](*told["args"])
+import numpy
+result = jax.tree.map(lambda leaf: numpy.asarray(leaf) if isinstance(leaf, jax.Array) else leaf, result)
+with open(sys.argv[2] + ".part", "wb") as file:
+    pickle.dump(result, file)
+os.replace(sys.argv[2] + ".part", sys.argv[2])
+if told["address"]:
+    jax.distributed.shutdown()
+os._exit(0)
+"""
+
+
+def run(
+    function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], devices: int = 4, seconds: float = 60.0
+) -> list[Any]:
+    """Calls `function(*arguments[i])` in process `i`, each a new process with JAX's CPU devices.
+
+    The processes contain the source of the cell that defines `function`, and the names of `IMPORTS`. Several of them
+    are connected with `jax.distributed`, so `jax.devices()` contains the devices of all. One process alone is not.
+
+    Args:
+        function: is defined in a cell or a file, and uses nothing of other cells.
+        arguments: for each process, the arguments: NumPy arrays, numbers, strings, bytes and containers of them.
+        devices: number of simulated CPU devices of each process.
+        seconds: how long they may take on the clock.
+
+    Returns:
+        The results in the order of the processes, with NumPy arrays.
+
+    Raises:
+        RuntimeError: a process failed; the text contains the last line that it printed to stderr.
+    """
+    plain = inspect.unwrap(function)
+    lines = linecache.getlines(plain.__code__.co_filename)
+    source = "".join(lines) if plain.__name__ in "".join(lines) else textwrap.dedent(inspect.getsource(plain))
+    address = f"127.0.0.1:{_free_port()}" if len(arguments) > 1 else ""
+    told = {"source": source, "name": plain.__name__, "imports": IMPORTS, "devices": devices, "address": address}
+    environment = {key: value for key, value in os.environ.items() if key not in ("XLA_FLAGS", "PYTHONPATH")}
+    environment |= {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
+    started: list[subprocess.Popen[bytes]] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        try:
+            for index, args in enumerate(arguments):
+                (folder / f"{index}.in").write_bytes(
+                    pickle.dumps(told | {"args": args, "index": index, "count": len(arguments)})
+                )
+                command = [sys.executable, "-c", _MAIN, str(folder / f"{index}.in"), str(folder / f"{index}.out")]
+                with open(folder / f"{index}.err", "wb") as errors:
+                    started.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors))
+            _wait(started, folder, seconds)
+        finally:
+            for process in started:
+                process.kill()
+                process.wait()
+        return [pickle.loads((folder / f"{index}.out").read_bytes()) for index in range(len(arguments))]
+
+
+def _wait(started: list[subprocess.Popen[bytes]], folder: Path, seconds: float) -> None:
+    """Returns once all results are written. As soon as one process fails, the others would wait for it in vain."""
+    end = time.monotonic() + seconds
+    while not all((folder / f"{index}.out").exists() for index in range(len(started))):
+        for index, process in enumerate(started):
+            if process.poll() is not None and not (folder / f"{index}.out").exists():
+                said = (folder / f"{index}.err").read_text(errors="replace").strip().splitlines()
+                raise RuntimeError(f"process {index} failed: {said[-1] if said else f'status {process.returncode}'}")
+        if time.monotonic() > end:
+            raise RuntimeError(f"the processes have not finished after {seconds:g} s")
+        time.sleep(0.02)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def need_loopback() -> None:
+    """Ends a check as skipped, which gives its points, where the answer's processes cannot connect to each other.
+
+    Raises:
+        Skipped: with the reason.
+    """
+    if not backend().loopback:
+        raise Skipped(
+            "This check starts processes that connect to each other over the loopback address. The confinement of this "
+            "machine has no loopback (docs/confinement.md)."
+        )
