@@ -9,6 +9,7 @@ The processes find each other over this machine's loopback. While a notebook is 
 
 from __future__ import annotations
 
+import ast
 import inspect
 import linecache
 import os
@@ -17,7 +18,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -61,7 +61,7 @@ os._exit(0)
 
 
 def run(
-    function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], devices: int = 4, seconds: float = 60.0
+    function: Callable[..., Any] | str, arguments: Sequence[tuple[Any, ...]], devices: int = 4, seconds: float = 60.0
 ) -> list[Any]:
     """Calls `function(*arguments[i])` in process `i`, each a new process with JAX's CPU devices.
 
@@ -69,7 +69,7 @@ def run(
     are connected with `jax.distributed`, so `jax.devices()` contains the devices of all. One process alone is not.
 
     Args:
-        function: is defined in a cell or a file, and uses nothing of other cells.
+        function: is defined in a cell or a file, and uses nothing of other cells; or the text of such a function.
         arguments: for each process, the arguments: NumPy arrays, numbers, strings, bytes and containers of them.
         devices: number of simulated CPU devices of each process.
         seconds: how long they may take on the clock.
@@ -80,16 +80,14 @@ def run(
     Raises:
         RuntimeError: a process failed; the text contains the last line that it printed to stderr.
     """
-    plain = inspect.unwrap(function)
-    lines = linecache.getlines(plain.__code__.co_filename)
-    source = "".join(lines) if plain.__name__ in "".join(lines) else textwrap.dedent(inspect.getsource(plain))
+    name, source = _source(function)
     address = f"127.0.0.1:{_free_port()}" if len(arguments) > 1 else ""
-    told = {"source": source, "name": plain.__name__, "imports": IMPORTS, "devices": devices, "address": address}
+    told = {"source": source, "name": name, "imports": IMPORTS, "devices": devices, "address": address}
     environment = {key: value for key, value in os.environ.items() if key not in ("XLA_FLAGS", "PYTHONPATH")}
     environment |= {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
     started: list[subprocess.Popen[bytes]] = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
         try:
             for index, args in enumerate(arguments):
                 (folder / f"{index}.in").write_bytes(
@@ -104,6 +102,17 @@ def run(
                 process.kill()
                 process.wait()
         return [pickle.loads((folder / f"{index}.out").read_bytes()) for index in range(len(arguments))]
+
+
+def _source(function: Callable[..., Any] | str) -> tuple[str, str]:
+    """The name of a function, and the text of the cell or file that defines it."""
+    if isinstance(function, str):
+        return next(node.name for node in ast.parse(function).body if isinstance(node, ast.FunctionDef)), function
+    plain = inspect.unwrap(function)
+    text = "".join(linecache.getlines(plain.__code__.co_filename))
+    if not text:
+        raise RuntimeError(f"the source of {plain.__name__} is not known; define it in a cell of its own")
+    return plain.__name__, text
 
 
 def _wait(started: list[subprocess.Popen[bytes]], folder: Path, seconds: float) -> None:
