@@ -7,7 +7,7 @@
 # All meshes have Auto axes, and the setup sets no mesh. Checks write checkpoints to temporary folders. The last exercise starts further Python processes, which always use simulated CPU devices. They connect over the loopback address 127.0.0.1, so nothing leaves your machine.
 
 # %% setup
-from grader.checks import ask, case, compare, devices, inputs, processes, program, require
+from grader.checks import ask, case, compare, devices, error, inputs, processes, program, require
 
 devices.start(8)  # before JAX is first used
 
@@ -306,7 +306,7 @@ def local_rows(sharding, shape, ids):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Build the target with `jax.tree.map` over `like` and `specs`: `jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))`. `with ocp.StandardCheckpointer() as checkpointer:` waits at its end.
+# Build the target with `jax.tree.map` over `like` and `specs`: `jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))`. In a `with` statement, a checkpointer waits at the end.
 #
 # </details>
 
@@ -357,11 +357,11 @@ require(shard == (2, 2), f"Each device stores a block {shard} of w; expected (2,
 """Values, dtypes and shardings of all leaves are right on other meshes."""
 
 
-def probe_reshard(state, like, specs, mesh):
+def probe_reshard(state, shapes, layout, other):
     with tempfile.TemporaryDirectory() as parent:
-        folder = str(Path(parent) / "checkpoint")
-        save(folder, state)
-        return restore(folder, like, specs, mesh)
+        place = str(Path(parent) / "saved")
+        save(place, state)
+        return restore(place, shapes, layout, other)
 
 
 rng = inputs.rng()
@@ -393,22 +393,19 @@ for mesh, deep in ((grid(4, 2), False), (grid(2, 2), True)):
 """A stored array of another shape is an error, and a state of the right shape is not."""
 
 
-def probe_other_shape(state, like, specs, mesh):
+def probe_other_shape(state, shapes, layout, other):
     with tempfile.TemporaryDirectory() as parent:
-        folder = str(Path(parent) / "checkpoint")
-        save(folder, state)
-        try:
-            restore(folder, like, specs, mesh)
-        except Exception:
-            return True
-        return False
+        place = str(Path(parent) / "saved")
+        save(place, state)
+        return restore(place, shapes, layout, other)
 
 
 mesh, specs = grid(2, 4), {"w": P("data", "model")}
 state = {"w": place(mesh, inputs.rng().normal(size=(8, 8)).astype(np.float32), "data")}
-for rows, wanted in ((8, False), (4, True)):
-    failed = ask(probe_other_shape, state, {"w": jax.ShapeDtypeStruct((rows, 8), jnp.float32)}, specs, mesh)
-    require(failed is wanted, "A stored array with another shape is accepted, or one with the right shape is not.")
+compare(ask(probe_other_shape, state, {"w": jax.ShapeDtypeStruct((8, 8), jnp.float32)}, specs, mesh), state, label="the state")
+for rows in (4, 16):
+    failure = error(probe_other_shape, state, {"w": jax.ShapeDtypeStruct((rows, 8), jnp.float32)}, specs, mesh)
+    require(failure is not None, "A stored array of another shape is accepted.")
 
 # %% [markdown] why="production-save-and-reshard"
 # A checkpoint contains whole arrays, stored in chunks, and not the layout of a mesh. The target decides which device reads which part. **Next:** What has to be in `like` if the checkpoint also contains the state of an Adam optimizer?
@@ -739,3 +736,747 @@ def export_any_batch(f, params):
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
     arguments = like, jax.ShapeDtypeStruct(shape, "float32"), jax.ShapeDtypeStruct((n,), "bool")
     return jax.export.export(jax.jit(f), platforms=("cpu", "cuda", "rocm", "tpu"))(*arguments).serialize(1)
+
+
+# %% [markdown] task="production-export-sharded" stars=2 minutes=15 skills="production-symbolic-batch,16_sharding"
+# ## Export a program for eight devices
+# **Goal.** Export a function together with the layout of its arguments and its result, so that another process can run it without your code.
+#
+# **Signature.** `export_sharded(f, shapes, specs, out_spec, mesh)` takes a function `f(x, w)`, the two shapes, a `P` for each of the two arguments, and a `P` for the result. It returns the serialized export as `bytes` (or `bytearray`). The arguments are float32, and the mesh has Auto axes.
+#
+# **Example.** The setup contains `layer`, which returns `relu(x @ w)`. `export_sharded(layer, [(16, 4), (4, 8)], [P("data"), P(None, "model")], P("data", "model"), grid(4, 2))` is a program for eight devices. A check reloads it in a new Python process, where `jax.export.deserialize` is the only source of the program.
+#
+# **Judged.** The values, the sharding of the result, the number of devices, and that **no device needs a whole argument that is partitioned**: in the program of one device, the arguments have the shapes of the shards. The checks use the functions `layer` and `norms`, and several shapes, specs and meshes. If the summed axis is partitioned, the program contains the all-reduce or reduce-scatter. **Not judged.** Which devices and axis names the loading process uses.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# How can a `jax.ShapeDtypeStruct` state a layout, although it contains no values?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Use `sharding=NamedSharding(mesh, spec)` for each argument. `jax.jit` takes `out_shardings=` for the result.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Compile with `jax.jit(f, out_shardings=NamedSharding(mesh, out_spec))`. Call `jax.export.export` of it with the two `jax.ShapeDtypeStruct`s, and return `.serialize()`.
+#
+# </details>
+
+
+# %% answer="production-export-sharded" timeout=40
+def export_sharded(f, shapes, specs, out_spec, mesh):
+    """f(x, w), two shapes, two P, a P for the result, a mesh -> bytes of the export of f with this layout."""
+    ### BEGIN SOLUTION
+    arguments = [
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
+        for shape, spec in zip(shapes, specs, strict=True)
+    ]
+    compiled = jax.jit(f, out_shardings=NamedSharding(mesh, out_spec))
+    return jax.export.export(compiled)(*arguments).serialize()
+    ### END SOLUTION
+
+
+# %% check="production-export-sharded" name="example" points=1
+"""The example, reloaded in a new process with none of your code."""
+
+
+def probe_new_process(x, w, specs, out_spec, mesh):
+    blob = export_sharded(layer, [x.shape, w.shape], specs, out_spec, mesh)
+    return processes.run(RELOAD, [(bytes(blob), np.asarray(x), np.asarray(w))], devices=8)[0]
+
+
+x, w = np.ones((16, 4), np.float32), np.arange(32, dtype=np.float32).reshape(4, 8) - 9
+got = ask(probe_new_process, x, w, [P("data"), P(None, "model")], P("data", "model"), grid(4, 2))
+require(int(got["devices"]) == 8, f"The export is for {got['devices']} device(s); expected 8.")
+compare(got["result"], np.maximum(x @ w, 0), label="the result in the new process")
+
+# %% hidden="production-export-sharded" name="program" points=3
+"""The exported program has the right values, layout and communication for other shapes, specs and functions."""
+
+
+def probe_layer(x, w, out_spec, mesh, specs):
+    blob = export_sharded(layer, [x.shape, w.shape], specs, out_spec, mesh)
+    return jax.jit(jax.export.deserialize(bytearray(blob)).call)(x, w)
+
+
+def probe_norms(x, w, out_spec, mesh, specs):
+    blob = export_sharded(norms, [x.shape, w.shape], specs, out_spec, mesh)
+    return jax.jit(jax.export.deserialize(bytearray(blob)).call)(x, w)
+
+
+rng = inputs.rng()
+for mesh, kind, specs, out_spec, adds in (
+    (grid(4, 2), "layer", [P("data"), P(None, "model")], P("data", "model"), False),
+    (grid(2, 4), "layer", [P("data", "model"), P("model")], P("data"), True),
+    (grid(4, 2), "norms", [P("model"), P(None, "data")], P("model"), True),
+    (grid(2, 2), "layer", [P("data"), P(None, "model")], P("model", "data"), False),
+):
+    n, d, h = (8 * int(rng.integers(1, 4)) for _ in range(3))
+    x, w = rng.normal(size=(n, d)).astype(np.float32), rng.normal(size=(d, h)).astype(np.float32)
+    data = place(mesh, x, *specs[0]), place(mesh, w, *specs[1]), out_spec, mesh, specs
+    made = program(probe_layer, *data) if kind == "layer" else program(probe_norms, *data)
+    wanted = np.maximum(x @ w, 0) if kind == "layer" else ((x @ w) ** 2).sum(axis=1)
+    compare(made.run(*data), wanted.astype(np.float32), label="the result", atol=1e-3)
+    same = made.outputs.sharding.is_equivalent_to(NamedSharding(mesh, out_spec), made.outputs.ndim)
+    require(same, "The result does not have the sharding of out_spec.")
+    sums = made.count("all-reduce") + made.count("reduce-scatter")
+    require(sums > 0 or not adds, "The program does not add the partial sums of the devices.")
+
+# %% hidden="production-export-sharded" name="layout" points=2
+"""The export contains the layout of its arguments."""
+
+
+def probe_layout(shapes, specs, out_spec, mesh):
+    exported = jax.export.deserialize(bytearray(export_sharded(layer, shapes, specs, out_spec, mesh)))
+    own = [sharding.shard_shape(shape) for sharding, shape in zip(exported.in_shardings_jax(mesh), shapes, strict=True)]
+    return exported.nr_devices, own
+
+
+rng = inputs.rng()
+for mesh, specs, out_spec in (
+    (grid(4, 2), [P("data"), P(None, "model")], P("data", "model")),
+    (grid(2, 4), [P("data", "model"), P("model")], P("data")),
+    (grid(2, 2), [P(("data", "model")), P()], P(("data", "model"))),
+):
+    shapes = [(8 * int(rng.integers(1, 4)), 16), (16, 8 * int(rng.integers(1, 4)))]
+    count, own = ask(probe_layout, shapes, specs, out_spec, mesh)
+    require(int(count) == mesh.size, "The export is not for all devices of the mesh.")
+    wanted = [NamedSharding(mesh, spec).shard_shape(shape) for spec, shape in zip(specs, shapes, strict=True)]
+    require([tuple(shape) for shape in own] == wanted, "In the export, the arguments do not have the shards of their specs.")
+
+# %% [markdown] why="production-export-sharded"
+# The export contains the partitioned StableHLO program with the sharding of each argument and of the result. The number of devices is fixed, but not which devices. The loading process chooses its own mesh of this size. **Next:** Why can a program that was exported for eight devices not run on sixteen?
+
+
+# %% wrong="production-export-sharded" because="Exports for one device. The shapes state no layout."
+def export_sharded(f, shapes, specs, out_spec, mesh):
+    arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    return jax.export.export(jax.jit(f))(*arguments).serialize()
+
+
+# %% wrong="production-export-sharded" because="States only the layout of the result, so the arguments have none of their own."
+def export_sharded(f, shapes, specs, out_spec, mesh):
+    arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    return jax.export.export(jax.jit(f, out_shardings=NamedSharding(mesh, out_spec)))(*arguments).serialize()
+
+
+# %% wrong="production-export-sharded" because="Replicates the arguments on all devices."
+def export_sharded(f, shapes, specs, out_spec, mesh):
+    arguments = [jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P())) for shape in shapes]
+    return jax.export.export(jax.jit(f, out_shardings=NamedSharding(mesh, out_spec)))(*arguments).serialize()
+
+
+# %% wrong="production-export-sharded" because="Leaves the layout of the result to the compiler."
+def export_sharded(f, shapes, specs, out_spec, mesh):
+    arguments = [
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
+        for shape, spec in zip(shapes, specs, strict=True)
+    ]
+    return jax.export.export(jax.jit(f))(*arguments).serialize()
+
+
+# %% wrong="production-export-sharded" because="Replicates the result instead of using `out_spec`."
+def export_sharded(f, shapes, specs, out_spec, mesh):
+    arguments = [
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
+        for shape, spec in zip(shapes, specs, strict=True)
+    ]
+    return jax.export.export(jax.jit(f, out_shardings=NamedSharding(mesh, P())))(*arguments).serialize()
+
+
+# %% wrong="production-export-sharded" because="Returns the export itself instead of its bytes."
+def export_sharded(f, shapes, specs, out_spec, mesh):
+    arguments = [
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
+        for shape, spec in zip(shapes, specs, strict=True)
+    ]
+    return jax.export.export(jax.jit(f, out_shardings=NamedSharding(mesh, out_spec)))(*arguments)
+
+
+# %% wrong="production-export-sharded" because="Uses the spec of the first argument for both arguments."
+def export_sharded(f, shapes, specs, out_spec, mesh):
+    sharding = NamedSharding(mesh, specs[0])
+    arguments = [jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding) for shape in shapes]
+    return jax.export.export(jax.jit(f, out_shardings=NamedSharding(mesh, out_spec)))(*arguments).serialize()
+
+
+# %% wrong="production-export-sharded" because="Constrains the arguments inside the function. The export then expects whole arguments on every device."
+def export_sharded(f, shapes, specs, out_spec, mesh):
+    def constrained(x, w):
+        x, w = (jax.lax.with_sharding_constraint(a, NamedSharding(mesh, s)) for a, s in zip((x, w), specs, strict=True))
+        return f(x, w)
+
+    arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    return jax.export.export(jax.jit(constrained, out_shardings=NamedSharding(mesh, out_spec)))(*arguments).serialize()
+
+
+# %% right="production-export-sharded"
+def export_sharded(f, shapes, specs, out_spec, mesh):
+    *own, result = (NamedSharding(mesh, spec) for spec in (*specs, out_spec))
+    compiled = jax.jit(f, in_shardings=tuple(own), out_shardings=result)
+    x, w = (jax.ShapeDtypeStruct(tuple(shape), "float32") for shape in shapes)
+    return bytes(jax.export.export(compiled)(x, w).serialize())
+
+
+# %% right="production-export-sharded"
+def export_sharded(f, shapes, specs, out_spec, mesh):
+    arrays = [jax.device_put(jnp.zeros(shape), NamedSharding(mesh, spec)) for shape, spec in zip(shapes, specs)]
+    constrain = lambda *args: jax.lax.with_sharding_constraint(f(*args), NamedSharding(mesh, out_spec))
+    compiled = jax.jit(constrain, out_shardings=NamedSharding(mesh, out_spec))
+    return jax.export.export(compiled, platforms=("cpu", "cuda"))(*arrays).serialize()
+
+
+# %% [markdown] task="production-resume-exactly" stars=3 minutes=25 skills="production-save-and-reshard,07_randomness,09_training"
+# ## A training loop that resumes exactly
+# **Goal.** Write a training loop that can stop at any step. The next call resumes at the last checkpoint, and every loss is **bitwise equal** to that of a run that never stopped.
+#
+# **Signature.** `train(folder, seed, steps, save_every, after_step)` trains until `steps` steps have been performed in total, and returns a dict from the number of each step that this call has performed to its loss, a Python float. The first step has the number 1. `folder` is a string, and the folder may not exist yet.
+#
+# The setup contains the parts. `start(seed)` returns `(params, opt_state, key)`. For each step, in this order:
+# 1. `key, subkey = jax.random.split(key)`
+# 2. `params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())` with a `loader = Loader()`
+# 3. call `after_step(step)`, which may raise an exception
+# 4. save a checkpoint if the step is a multiple of `save_every`
+#
+# `loader.state` is a dict of two ints, and `Loader(state)` continues there.
+#
+# **Example.** `train(folder, 0, 7, 3, stop_after(5))` raises `Stopped` after step 5. Then `train(folder, 0, 7, 3, stop_after(None))` resumes at the checkpoint of step 3 and returns a dict with the keys 4, 5, 6 and 7.
+#
+# **Judged.** The losses of an uninterrupted run. The step at which a call resumes, and its losses, bitwise, for several seeds, intervals and stops: before the first checkpoint, directly before and after one is saved, and several times in one run. A call after the last step returns an empty dict if the last step was saved. A checkpoint must be complete before the next step begins, because the checks interrupt the run there. **Not judged.** The number of checkpoints that you keep.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Which objects does step 5 read that step 4 has changed? All of them belong in the checkpoint.
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `ocp.CheckpointManager(folder)` has the methods `latest_step()`, `save(step, args=ocp.args.StandardSave(state))`, `restore(step, args=ocp.args.StandardRestore(target))` and `wait_until_finished()`. It can save keys, and Python ints.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Put everything in one dict, `{"params": ..., "opt_state": ..., "key": ..., "loader": loader.state}`. At the beginning, build it from `start(seed)` and `Loader()`. If there is a checkpoint, restore it with this dict as the target, and continue with the step after `latest_step()`.
+#
+# </details>
+
+
+# %% answer="production-resume-exactly" timeout=40
+def train(folder, seed, steps, save_every, after_step):
+    """Train until `steps` steps have been performed in total; {number of the step: loss} for those of this call."""
+    ### BEGIN SOLUTION
+    params, opt_state, key = start(seed)
+    state = {"params": params, "opt_state": opt_state, "key": key, "loader": Loader().state}
+    losses, done = {}, 0
+    with ocp.CheckpointManager(folder) as manager:
+        if manager.latest_step() is not None:
+            done = manager.latest_step()
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        loader = Loader(state["loader"])
+        for step in range(done + 1, steps + 1):
+            state["key"], subkey = jax.random.split(state["key"])
+            batch = loader.next_batch()
+            state["params"], state["opt_state"], loss = update(state["params"], state["opt_state"], subkey, batch)
+            losses[step] = float(loss)
+            after_step(step)
+            if step % save_every == 0:
+                state["loader"] = loader.state
+                manager.save(step, args=ocp.args.StandardSave(state))
+                manager.wait_until_finished()
+    return losses
+    ### END SOLUTION
+
+
+# %% check="production-resume-exactly" name="example" points=1
+"""The example: the run resumes at step 4, with equal losses."""
+
+
+def probe_example():
+    with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as stopped:
+        uninterrupted = train(whole, 0, 7, 3, stop_after(None))
+        try:
+            train(stopped, 0, 7, 3, stop_after(5))
+            raised = False
+        except Stopped:
+            raised = True
+        return uninterrupted, raised, train(stopped, 0, 7, 3, stop_after(None))
+
+
+uninterrupted, raised, resumed = ask(probe_example)
+require(sorted(uninterrupted) == list(range(1, 8)), f"The first run returned the steps {sorted(uninterrupted)}; expected 1 to 7.")
+require(raised, "An exception of after_step has to leave train.")
+require(sorted(resumed) == [4, 5, 6, 7], f"The resumed run performed the steps {sorted(resumed)}; expected 4 to 7.")
+for step, loss in resumed.items():
+    require(loss == uninterrupted[step], f"The loss of step {step} is {loss!r} after resuming, but {uninterrupted[step]!r} without a stop.")
+
+# %% hidden="production-resume-exactly" name="uninterrupted" points=1
+"""A run without a stop performs the given steps."""
+
+
+def probe_whole(seed, steps):
+    with tempfile.TemporaryDirectory() as folder:
+        return train(str(Path(folder) / "new"), seed, steps, 4, stop_after(None))
+
+
+seed = int(inputs.rng().integers(1, 1000))
+got = ask(probe_whole, seed, 6)
+weights, moments, chain = start(seed)
+reader, wanted = Loader(), {}
+for step in range(1, 7):
+    chain, own = jax.random.split(chain)
+    weights, moments, value = update(weights, moments, own, reader.next_batch())
+    wanted[step] = float(value)
+require(isinstance(got, dict) and sorted(got) == sorted(wanted), "The numbers of the steps are wrong.")
+compare(np.array([got[n] for n in wanted], np.float32), np.array([*wanted.values()], np.float32), label="the losses", rtol=1e-3)
+
+# %% hidden="production-resume-exactly" name="resumed" points=4
+"""Every stop is resumed at the last checkpoint, with bitwise equal losses."""
+
+
+def probe_stops(seed, steps, save_every, stops):
+    with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as stopped:
+        found = [train(whole, seed, steps, save_every, stop_after(None))]
+        for stop in stops:
+            try:
+                found.append(train(stopped, seed, steps, save_every, stop_after(stop)))
+            except Stopped:
+                found.append(None)
+        return found
+
+
+rng = inputs.rng()
+for steps, save_every, stops in (
+    (9, 4, (5, None)),
+    (8, 3, (2, None)),
+    (9, 3, (6, None)),
+    (10, 2, (3, 4, 7, None)),
+    (6, 3, (None, None)),
+):
+    whole, *parts = ask(probe_stops, int(rng.integers(1, 1000)), steps, save_every, stops)
+    saved = 0
+    with case("for a run that is stopped and resumed"):
+        require(sorted(whole) == list(range(1, steps + 1)), "The numbers of the steps of an uninterrupted run are wrong.")
+        for stop, part in zip(stops, parts, strict=True):
+            last = (stop - 1) // save_every * save_every if stop else 0
+            if stop is not None:
+                require(part is None, "An exception of after_step does not leave train.")
+                saved = max(saved, last)
+                continue
+            require(sorted(part) == list(range(saved + 1, steps + 1)), "The run does not resume after the last checkpoint.")
+            require(all(part[n] == whole[n] for n in part), "A loss after resuming is not bitwise equal.")
+            saved = steps // save_every * save_every
+
+# %% [markdown] why="production-resume-exactly"
+# A step is a function of the parameters, the optimizer state, the key and the batch. If the checkpoint contains the first three and the position of the loader, the resumed run computes with exactly the same numbers. **Next:** How could you derive the key and the batch from the number of the step, so that the checkpoint needs neither?
+
+
+# %% wrong="production-resume-exactly" because="Does not save the key. After resuming, dropout uses the masks of the first steps again."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state, losses, done = {"params": params, "opt_state": opt_state, "loader": Loader().state}, {}, 0
+    with ocp.CheckpointManager(folder) as manager:
+        if manager.latest_step() is not None:
+            done = manager.latest_step()
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        loader = Loader(state["loader"])
+        params, opt_state = state["params"], state["opt_state"]
+        for step in range(done + 1, steps + 1):
+            key, subkey = jax.random.split(key)
+            params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+            losses[step] = float(loss)
+            after_step(step)
+            if step % save_every == 0:
+                state = {"params": params, "opt_state": opt_state, "loader": loader.state}
+                manager.save(step, args=ocp.args.StandardSave(state))
+                manager.wait_until_finished()
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Does not save the position of the loader. After resuming, the loader begins with the first batch again."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state, losses, done = (params, opt_state, key), {}, 0
+    loader = Loader()
+    with ocp.CheckpointManager(folder) as manager:
+        if manager.latest_step() is not None:
+            done = manager.latest_step()
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        params, opt_state, key = state
+        for step in range(done + 1, steps + 1):
+            key, subkey = jax.random.split(key)
+            params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+            losses[step] = float(loss)
+            after_step(step)
+            if step % save_every == 0:
+                manager.save(step, args=ocp.args.StandardSave((params, opt_state, key)))
+                manager.wait_until_finished()
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Does not save the state of the optimizer. After resuming, Adam's moments and its count begin at zero."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state, losses, done = {"params": params, "key": key, "loader": Loader().state}, {}, 0
+    with ocp.CheckpointManager(folder) as manager:
+        if manager.latest_step() is not None:
+            done = manager.latest_step()
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        loader, params, key = Loader(state["loader"]), state["params"], state["key"]
+        for step in range(done + 1, steps + 1):
+            key, subkey = jax.random.split(key)
+            params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+            losses[step] = float(loss)
+            after_step(step)
+            if step % save_every == 0:
+                state = {"params": params, "key": key, "loader": loader.state}
+                manager.save(step, args=ocp.args.StandardSave(state))
+                manager.wait_until_finished()
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Repeats the step of the checkpoint. The next step is the one after it."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state = {"params": params, "opt_state": opt_state, "key": key, "loader": Loader().state}
+    losses, first = {}, 1
+    with ocp.CheckpointManager(folder) as manager:
+        if manager.latest_step() is not None:
+            first = manager.latest_step()
+            state = manager.restore(first, args=ocp.args.StandardRestore(state))
+        loader = Loader(state["loader"])
+        for step in range(first, steps + 1):
+            state["key"], subkey = jax.random.split(state["key"])
+            batch = loader.next_batch()
+            state["params"], state["opt_state"], loss = update(state["params"], state["opt_state"], subkey, batch)
+            losses[step] = float(loss)
+            after_step(step)
+            if step % save_every == 0 and step not in manager.all_steps():
+                state["loader"] = loader.state
+                manager.save(step, args=ocp.args.StandardSave(state))
+                manager.wait_until_finished()
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Performs `steps` further steps after resuming. `steps` is the total of all calls."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state = {"params": params, "opt_state": opt_state, "key": key, "loader": Loader().state}
+    losses, done = {}, 0
+    with ocp.CheckpointManager(folder) as manager:
+        if manager.latest_step() is not None:
+            done = manager.latest_step()
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        loader = Loader(state["loader"])
+        for step in range(done + 1, done + steps + 1):
+            state["key"], subkey = jax.random.split(state["key"])
+            batch = loader.next_batch()
+            state["params"], state["opt_state"], loss = update(state["params"], state["opt_state"], subkey, batch)
+            losses[step] = float(loss)
+            after_step(step)
+            if step % save_every == 0:
+                state["loader"] = loader.state
+                manager.save(step, args=ocp.args.StandardSave(state))
+                manager.wait_until_finished()
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Saves only once, at the end. A run that stops earlier begins again."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state = {"params": params, "opt_state": opt_state, "key": key, "loader": Loader().state}
+    losses, done = {}, 0
+    with ocp.CheckpointManager(folder) as manager:
+        if manager.latest_step() is not None:
+            done = manager.latest_step()
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        loader = Loader(state["loader"])
+        for step in range(done + 1, steps + 1):
+            state["key"], subkey = jax.random.split(state["key"])
+            batch = loader.next_batch()
+            state["params"], state["opt_state"], loss = update(state["params"], state["opt_state"], subkey, batch)
+            losses[step] = float(loss)
+            after_step(step)
+        if losses:
+            state["loader"] = loader.state
+            manager.save(steps, args=ocp.args.StandardSave(state))
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Never restores. Every call begins with step 1."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    loader, losses = Loader(), {}
+    with ocp.CheckpointManager(folder) as manager:
+        for step in range(1, steps + 1):
+            key, subkey = jax.random.split(key)
+            params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+            losses[step] = float(loss)
+            after_step(step)
+            if step % save_every == 0 and step not in manager.all_steps():
+                manager.save(step, args=ocp.args.StandardSave((params, opt_state, key, loader.state)))
+                manager.wait_until_finished()
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Saves before the update, so the checkpoint with the number of a step lacks this step."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state = {"params": params, "opt_state": opt_state, "key": key, "loader": Loader().state}
+    losses, done = {}, 0
+    with ocp.CheckpointManager(folder) as manager:
+        if manager.latest_step() is not None:
+            done = manager.latest_step()
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        loader = Loader(state["loader"])
+        for step in range(done + 1, steps + 1):
+            before = dict(state, loader=loader.state)
+            state["key"], subkey = jax.random.split(state["key"])
+            batch = loader.next_batch()
+            state["params"], state["opt_state"], loss = update(state["params"], state["opt_state"], subkey, batch)
+            losses[step] = float(loss)
+            after_step(step)
+            if step % save_every == 0:
+                manager.save(step, args=ocp.args.StandardSave(before))
+                manager.wait_until_finished()
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Restarts the epoch. It saves the number of the epoch, but not the position within it."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state = {"params": params, "opt_state": opt_state, "key": key, "epoch": 0}
+    losses, done = {}, 0
+    with ocp.CheckpointManager(folder) as manager:
+        if manager.latest_step() is not None:
+            done = manager.latest_step()
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        loader = Loader({"epoch": state["epoch"], "batch": 0})
+        for step in range(done + 1, steps + 1):
+            state["key"], subkey = jax.random.split(state["key"])
+            batch = loader.next_batch()
+            state["params"], state["opt_state"], loss = update(state["params"], state["opt_state"], subkey, batch)
+            losses[step] = float(loss)
+            after_step(step)
+            if step % save_every == 0:
+                state["epoch"] = loader.state["epoch"]
+                manager.save(step, args=ocp.args.StandardSave(state))
+                manager.wait_until_finished()
+    return losses
+
+
+# %% right="production-resume-exactly"
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    loader, losses, step = Loader(), {}, 0
+    checkpointer = ocp.StandardCheckpointer()
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    saved = [int(path.name) for path in Path(folder).iterdir() if path.name.isdigit()]
+    if saved:
+        step = max(saved)
+        params, opt_state, key, state = checkpointer.restore(
+            Path(folder) / str(step), (params, opt_state, key, loader.state)
+        )
+        loader = Loader(state)
+    while step < steps:
+        step += 1
+        key, subkey = jax.random.split(key)
+        params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+        losses[step] = loss.item()
+        after_step(step)
+        if step % save_every == 0:
+            checkpointer.save(Path(folder) / str(step), (params, opt_state, key, loader.state))
+            checkpointer.wait_until_finished()
+    return losses
+
+
+# %% right="production-resume-exactly"
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    loader, losses = Loader(), {}
+    options = ocp.CheckpointManagerOptions(max_to_keep=1, enable_async_checkpointing=False)
+    manager = ocp.CheckpointManager(folder, options=options)
+    done = manager.latest_step() or 0
+    for _ in range(done):  # the key and the loader follow from the number of the step
+        key, _ = jax.random.split(key)
+        loader.next_batch()
+    if done:
+        params, opt_state = manager.restore(done, args=ocp.args.StandardRestore((params, opt_state)))
+    for step in range(done + 1, steps + 1):
+        key, subkey = jax.random.split(key)
+        params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+        losses[step] = float(loss)
+        after_step(step)
+        if step % save_every == 0:
+            manager.save(step, args=ocp.args.StandardSave((params, opt_state)))
+    manager.close()
+    return losses
+
+
+# %% [markdown] task="production-two-processes" stars=3 minutes=25 skills="production-local-rows,18_data_parallel"
+# ## A mean over processes
+# **Goal.** Each process has evaluated its own examples, and not all of them have equally many. Compute the mean over all examples of all processes, in every process.
+#
+# **Signature.** `global_mean(rows)` is called in every process, with its own rows, a NumPy array `float32[n,d]`. `n` may differ between the processes, and may be 0 in some of them, but `d` is the same. It returns the mean over the rows of all processes, a `float32[d]`, in every process. The processes are connected, so `jax.process_count()` and `jax.devices()` include all of them. Each process has several devices.
+#
+# The check starts new processes that contain **only the code of your answer cell** and these names: `functools`, `math`, `jax`, `jnp`, `np`, `AxisType`, `Mesh`, `NamedSharding` and `P`. Import everything else in the cell. In your notebook, `processes.run(global_mean, [(rows_0,), (rows_1,)], devices=2)` starts two processes with two devices each, and returns a list of their results.
+#
+# **Example.** The first process has the rows `[[1, 10]]`, and the second one has `[[4, 40], [7, 70]]`. Both return `[4, 40]`.
+#
+# **Judged.** The values in every process, for one, two and three processes, with one or several devices each. **Not judged.** How the processes communicate.
+#
+# If the machine that grades cannot connect two processes, the check about several processes is skipped and gives its points.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# What must a process send, so that the others can compute the mean without its rows?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Send the sum and the number of rows, as one array of `d + 1` numbers. Its shape is the same in every process. `jax.make_array_from_process_local_data(sharding, local)` combines the arrays of all processes into one array.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Use a `Mesh(np.array(jax.devices()).reshape(jax.process_count(), -1), ("process", "local"))` and `P("process")` for an array of shape `(processes, d + 1)`. Sum over axis 0 under `jax.jit` with `out_shardings=NamedSharding(mesh, P())`, so that every process has the whole result.
+#
+# </details>
+
+
+# %% answer="production-two-processes" timeout=60
+def global_mean(rows):
+    """Called in every process, with its own rows float32[n,d] -> the mean over the rows of all processes, float32[d]."""
+    ### BEGIN SOLUTION
+    local = np.append(rows.sum(axis=0), len(rows)).astype(np.float32)
+    mesh = Mesh(np.array(jax.devices()).reshape(jax.process_count(), -1), ("process", "local"))
+    parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("process")), local[None])
+    total = jax.jit(lambda parts: parts.sum(axis=0), out_shardings=NamedSharding(mesh, P()))(parts)
+    total = np.asarray(total)
+    return total[:-1] / total[-1]
+    ### END SOLUTION
+
+
+# %% check="production-two-processes" name="example" points=2
+"""The mean in a single process, and the example with two processes."""
+
+
+def probe_alone(rows):
+    return processes.run(global_mean, [(rows,)], devices=2)
+
+
+def probe_two(first, second):
+    return processes.run(global_mean, [(first,), (second,)], devices=2)
+
+
+rows = inputs.rng().normal(size=(5, 2)).astype(np.float32)
+compare(np.asarray(ask(probe_alone, rows)[0]), rows.mean(axis=0), label="the mean in a single process")
+processes.need_loopback()
+results = ask(probe_two, np.float32([[1, 10]]), np.float32([[4, 40], [7, 70]]))
+for process, result in enumerate(results):
+    compare(np.asarray(result), np.float32([4, 40]), label=f"the mean in process {process}")
+
+# %% hidden="production-two-processes" name="processes" points=4
+"""Right in every process, for other rows, processes and devices."""
+
+
+def probe_several(count, every):
+    return processes.run(global_mean, [(rows,) for rows in every], devices=count)
+
+
+rng = inputs.rng()
+lengths = [int(rng.integers(3, 6))], [int(rng.integers(3, 6)), int(rng.integers(7, 12))], [5, 0, int(rng.integers(2, 4))]
+for count, lengths in zip((3, 4, 1), lengths, strict=True):
+    width = int(rng.integers(2, 6))
+    every = [rng.normal(size=(n, width)).astype(np.float32) + 2 * i for i, n in enumerate(lengths)]
+    results = ask(probe_several, count, every)
+    require(len(results) == len(every), "There is not one result for each process.")
+    for result in results:
+        compare(np.asarray(result), np.concatenate(every).mean(axis=0), label="the mean in a process")
+    processes.need_loopback()  # the next case has several processes
+
+# %% [markdown] why="production-two-processes"
+# Every process contributes an array of the same shape, although its number of rows is its own. The sum over a partitioned axis is an all-reduce between the processes, and the replicated result is available in each of them. **Next:** How would you compute the median over all processes, and what would each process have to send?
+
+
+# %% wrong="production-two-processes" because="Averages the means of the processes. A process with few rows then counts as much as one with many, and one without rows gives NaN."
+def global_mean(rows):
+    mesh = Mesh(np.array(jax.devices()).reshape(jax.process_count(), -1), ("process", "local"))
+    parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("process")), rows.mean(axis=0)[None])
+    return jax.jit(lambda parts: parts.mean(axis=0), out_shardings=NamedSharding(mesh, P()))(parts)
+
+
+# %% wrong="production-two-processes" because="Computes the mean of the process's own rows only. Nothing is communicated."
+def global_mean(rows):
+    return jnp.asarray(rows).mean(axis=0)
+
+
+# %% wrong="production-two-processes" because="Divides by the number of its own rows instead of by that of all rows."
+def global_mean(rows):
+    mesh = Mesh(np.array(jax.devices()).reshape(jax.process_count(), -1), ("process", "local"))
+    parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("process")), rows.sum(axis=0)[None])
+    total = jax.jit(lambda parts: parts.sum(axis=0), out_shardings=NamedSharding(mesh, P()))(parts)
+    return np.asarray(total) / len(rows)
+
+
+# %% wrong="production-two-processes" because="Returns the sum over all rows without dividing by their number."
+def global_mean(rows):
+    mesh = Mesh(np.array(jax.devices()).reshape(jax.process_count(), -1), ("process", "local"))
+    parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("process")), rows.sum(axis=0)[None])
+    return jax.jit(lambda parts: parts.sum(axis=0), out_shardings=NamedSharding(mesh, P()))(parts)
+
+
+# %% wrong="production-two-processes" because="Partitions the rows themselves over all devices. That requires numbers of rows that the devices divide, and that are equal in all processes."
+def global_mean(rows):
+    mesh = Mesh(np.array(jax.devices()), ("all",))
+    parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("all")), rows)
+    return jax.jit(lambda parts: parts.mean(axis=0), out_shardings=NamedSharding(mesh, P()))(parts)
+
+
+# %% wrong="production-two-processes" because="Reads a global array that is partitioned over the processes. A process can read only the shards of its own devices."
+def global_mean(rows):
+    local = np.append(rows.sum(axis=0), len(rows)).astype(np.float32)
+    mesh = Mesh(np.array(jax.devices()).reshape(jax.process_count(), -1), ("process", "local"))
+    parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("process")), local[None])
+    total = np.asarray(parts).sum(axis=0)
+    return total[:-1] / total[-1]
+
+
+# %% wrong="production-two-processes" because="Uses the local devices only, so the processes do not exchange anything."
+def global_mean(rows):
+    local = np.append(rows.sum(axis=0), len(rows)).astype(np.float32)
+    mesh = Mesh(np.array(jax.local_devices()), ("all",))
+    whole = jax.device_put(local, NamedSharding(mesh, P()))
+    return np.asarray(whole)[:-1] / np.asarray(whole)[-1]
+
+
+# %% wrong="production-two-processes" because="Divides by the number of processes times the number of its own rows, as if all processes had equally many."
+def global_mean(rows):
+    mesh = Mesh(np.array(jax.devices()).reshape(jax.process_count(), -1), ("process", "local"))
+    parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("process")), rows.sum(axis=0)[None])
+    total = jax.jit(lambda parts: parts.sum(axis=0), out_shardings=NamedSharding(mesh, P()))(parts)
+    return np.asarray(total) / (jax.process_count() * len(rows))
+
+
+# %% right="production-two-processes"
+def global_mean(rows):
+    from jax.experimental import multihost_utils
+
+    sums = multihost_utils.process_allgather(np.float32(rows.sum(axis=0)))
+    counts = multihost_utils.process_allgather(np.float32(len(rows)))
+    width = rows.shape[1]
+    return np.asarray(sums).reshape(-1, width).sum(axis=0) / np.asarray(counts).sum()
+
+
+# %% right="production-two-processes"
+def global_mean(rows):
+    local = np.append(rows.sum(axis=0), len(rows)).astype(np.float32)
+    count = jax.local_device_count()
+    mesh = jax.make_mesh((jax.device_count(),), ("all",), axis_types=(AxisType.Auto,))
+    padded = np.zeros((count, len(local)), np.float32)
+    padded[0] = local
+    parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("all")), padded)
+    add = jax.shard_map(lambda part: jax.lax.psum(part[0], "all"), mesh=mesh, in_specs=P("all"), out_specs=P())
+    total = jax.jit(add)(parts).addressable_data(0)
+    return total[:-1] / total[-1]

@@ -1,0 +1,2 @@
+# %% [markdown]
+# # 24 · Production
