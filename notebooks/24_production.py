@@ -58,7 +58,7 @@ grid = jax.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 
 # %% [markdown]
 # ## Save a state
-# A run on many devices fails sooner or later. **What must be on disk, so that nothing but time is lost?** Orbax is the checkpoint library of the JAX ecosystem. It saves a tree of arrays as a folder, and every process writes only the shards that it stores.
+# A run on many devices fails sooner or later. **What must be on disk, so that nothing but time is lost?** Orbax is the [checkpoint](../docs/glossary.md#checkpoint) library of the JAX ecosystem. It saves a tree of arrays as a folder, and every process writes only the shards that it stores.
 
 # %%
 w = jax.device_put(np.arange(1 << 22, dtype=np.float32).reshape(2048, 2048), NamedSharding(mesh, P("d")))
@@ -118,7 +118,7 @@ same = bool((np.asarray(restored["w"]) == np.asarray(w)).all())
 print("equal:", same, "  epoch", restored["epoch"], "  bytes on device 0:", bytes_on_device(restored["w"]))
 
 # %% [markdown]
-# Without a target, Orbax uses the saved shardings, which fails on a machine with fewer devices. With a target, it compares the shapes and the structure. These are typical mistakes.
+# Without a target, Orbax uses the shardings that were saved. With a target, it compares the shapes and the structure. These are typical mistakes.
 
 # %%
 wrong_shape = {**target, "w": jax.ShapeDtypeStruct((2048, 1024), jnp.float32, sharding=NamedSharding(grid, P("y", "x")))}
@@ -157,7 +157,7 @@ print_error(lambda: checkpointer.restore(folder / "crash" / "two", {"x": jnp.one
 
 # %%
 LOOP = """
-import sys, jax, jax.numpy as jnp, numpy as np, optax, orbax.checkpoint as ocp
+import sys, time, jax, jax.numpy as jnp, numpy as np, optax, orbax.checkpoint as ocp
 folder, steps = sys.argv[1], int(sys.argv[2])
 optimizer, data = optax.adam(0.02), np.linspace(-2, 2, 64, dtype=np.float32)
 
@@ -178,6 +178,8 @@ state = {"params": params, "opt": optimizer.init(params), "key": key}
 
 # %%
 LOOP += """
+from absl import logging
+logging.set_verbosity(logging.ERROR)  # Orbax logs a warning when it removes what a killed process has left
 position = 0  # of the loader
 with ocp.CheckpointManager(folder, options=ocp.CheckpointManagerOptions(max_to_keep=2)) as manager:
     done = manager.latest_step() or 0
@@ -189,6 +191,7 @@ with ocp.CheckpointManager(folder, options=ocp.CheckpointManagerOptions(max_to_k
         position += 1
         state, loss = step(state, batch)
         print(number, float(loss).hex(), flush=True)  # all bits of the loss
+        time.sleep(0.03)  # as if the model were larger
         if number % 10 == 0:
             manager.save(number, args=ocp.args.StandardSave({"state": state, "position": position}))
 """
@@ -228,10 +231,10 @@ print("steps of the attempts:", ranges)
 print("all losses bitwise equal:", all(whole[step] == bits for losses in attempts for step, bits in losses.items()))
 
 # %% [markdown]
-# Each attempt resumes after the last complete checkpoint. All losses are equal to the last bit. Bitwise equality needs the same program on the same kind of device, because another compiler or mesh may round differently. If you leave out the key or the position, the losses differ without any error. The exercise *A training loop that resumes exactly* shows it.
+# Each attempt resumes after the last complete checkpoint. A checkpoint that was being written when the process was killed does not count. All losses are equal to the last bit. Bitwise equality needs the same program on the same kind of device, because another compiler or mesh may round differently. If you leave out the key or the position, the losses differ without any error. The exercise *A training loop that resumes exactly* shows it.
 #
 # ## Export a program
-# A checkpoint needs your code. `jax.export` saves the *program* as bytes, without parameters unless you close over them. A **symbolic dimension** stands for any size.
+# A checkpoint needs your code. `jax.export` saves the *program* as bytes, without parameters unless you close over them. Such an [export](../docs/glossary.md#export) is a program for fixed shapes. A **symbolic dimension** ([shape polymorphism](../docs/glossary.md#shape-polymorphism)) stands for any size.
 
 # %%
 params = {"w": jnp.ones((4, 3)) / 4, "b": jnp.zeros(3)}
@@ -280,7 +283,7 @@ print(*jax.export.export(halves)(jax.ShapeDtypeStruct((2 * b,), jnp.float32)).ou
 
 # %% [markdown]
 # ## Several processes
-# On a cluster, each machine runs its own process, with the same program. `jax.distributed.initialize` connects them to process 0, the *coordinator*. Afterwards, `jax.devices()` contains the devices of all processes, and a mesh may span all of them. A process can read only the shards of its own devices, which are **addressable**.
+# On a cluster, each machine runs its own process, with the same program. `jax.distributed.initialize` connects them to process 0, the [coordinator](../docs/glossary.md#coordinator). Afterwards, `jax.devices()` contains the devices of all processes, and a mesh may span all of them. A process can read only the shards of its own devices, which are **[addressable](../docs/glossary.md#addressable)**.
 #
 # ![Two processes with four devices each. Each process loads half of the rows of a batch. make_array_from_process_local_data combines them into one global array of eight shards. Process 0 can read shards 0 to 3, process 1 shards 4 to 7. A jitted sum with a replicated result is an all-reduce between the processes, and afterwards each device has the sum.](../images/production_processes.svg)
 #
@@ -299,12 +302,12 @@ local = np.arange(rows, dtype=np.float32) + rows * jax.process_index()
 batch = jax.make_array_from_process_local_data(NamedSharding(mesh, P("d")), local)
 total = jax.jit(lambda x: x.sum(), out_shardings=NamedSharding(mesh, P()))(batch)
 own = [shard.data.item() for shard in batch.addressable_shards]
-print(f"process {index}: {len(jax.local_devices())} of {len(jax.devices())} devices,", end=" ")
-print(f"a batch {batch.shape} of which it has {own}, sum {float(total)}")
+text = f"process {index} has {len(jax.local_devices())} of {len(jax.devices())} devices, sum {float(total)}, rows {own}"
 try:
     np.asarray(batch)
 except RuntimeError as problem:
-    print(str(problem)[:89])
+    text += "\\n  RuntimeError: " + str(problem)[:99]
+sys.stdout.write("\\n" + text + "\\n")
 """
 
 
@@ -317,7 +320,8 @@ def start_processes(script, count, *args):
     pipes = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "env": environment}
     started = [subprocess.Popen([*command, str(i), str(count), address, *args], **pipes) for i in range(count)]
     said = [process.communicate()[0] for process in started]
-    return "\n".join(line for text in said for line in text.splitlines() if not line.startswith("[Gloo]")), started
+    lines = [line for text in said for line in text.splitlines() if line and not line.startswith("[Gloo]")]
+    return "\n".join(lines), started
 
 
 print(start_processes(WORKER, 2)[0])
@@ -326,13 +330,13 @@ print(start_processes(WORKER, 2)[0])
 # `make_array_from_process_local_data` takes the rows of this process, and returns the array of all processes. The sum has the same value in both processes, because its sharding `P()` replicates it. To read a partitioned array, use `jax.experimental.multihost_utils.process_allgather`, or save it with Orbax, which lets each process write its part. **Every process must run the same computations in the same order**, because each collective waits for all of them.
 #
 # ## When one process fails
-# The processes send heartbeats to the coordinator. The next script shortens their timeout from 100 to 10 seconds, and process 1 kills itself. How long does process 0 wait?
+# The processes send heartbeats to the coordinator. The next script shortens their timeout from 100 to 5 seconds, and process 1 kills itself. How long does process 0 wait?
 
 # %%
 FAIL = """
 import os, signal, sys, time, jax
 index, count, address = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-jax.distributed.initialize(address, count, index, heartbeat_timeout_seconds=10)
+jax.distributed.initialize(address, count, index, heartbeat_timeout_seconds=5)
 print(f"process {index} is connected", flush=True)
 if index == 1:
     os.kill(os.getpid(), signal.SIGKILL)
@@ -343,7 +347,7 @@ while time.monotonic() - began < 30:
 """
 text, ended = start_processes(FAIL, 2)
 lines = text.splitlines()
-print(lines[0], lines[-2], lines[-1], sep="\n")
+print(lines[0], lines[-1], lines[-2], sep="\n")
 print("exit codes:", [process.returncode for process in ended])
 
 # %% [markdown]

@@ -133,13 +133,18 @@ def _free_port() -> int:
         return int(server.getsockname()[1])
 
 
+def loopback() -> bool:
+    """Whether processes that an answer starts can connect to each other."""
+    return backend().loopback
+
+
 def need_loopback() -> None:
     """Ends a check as skipped, which gives its points, where the answer's processes cannot connect to each other.
 
     Raises:
         Skipped: with the reason.
     """
-    if not backend().loopback:
+    if not loopback():
         raise Skipped(
             "This check starts processes that connect to each other over the loopback address. The confinement of this "
             "machine has no loopback (docs/confinement.md)."
