@@ -307,7 +307,7 @@ def local_rows(sharding, shape, ids):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Build the target with `jax.tree.map` over `like` and `specs`: `jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))`. In a `with` statement, a checkpointer waits at the end.
+# Build the target with `jax.tree.map` over `like` and `specs`. Each leaf becomes a `jax.ShapeDtypeStruct` with the shape and the dtype of `like`, and with a `NamedSharding` of `mesh` and its spec. In a `with` statement, a checkpointer waits at the end.
 #
 # </details>
 
@@ -742,7 +742,7 @@ def export_any_batch(f, params):
 # ## Export a program for eight devices
 # **Goal.** Export a function together with the layout of its arguments and its result, so that another process can run it without your code.
 #
-# **Signature.** `export_sharded(f, shapes, specs, out_spec, mesh)` takes a function `f(x, w)`, the two shapes, a `P` for each of the two arguments, and a `P` for the result. It returns the serialized export as `bytes` (or `bytearray`). The arguments are float32, and the mesh has Auto axes.
+# **Signature.** `export_sharded(f, shapes, specs, out_spec, mesh)` takes a function `f(x, w)`, the two shapes, a `P` for each of the two arguments, and a `P` for the result. It returns the serialized export as `bytes` (or `bytearray`). The arguments are float32, and the mesh has Auto axes. Leave `platforms=` at its default.
 #
 # **Example.** The setup contains `layer`, which returns `relu(x @ w)`. `export_sharded(layer, [(16, 4), (4, 8)], [P("data"), P(None, "model")], P("data", "model"), grid(4, 2))` is a program for eight devices. A check reloads it in a new Python process, where `jax.export.deserialize` is the only source of the program.
 #
@@ -925,7 +925,7 @@ def export_sharded(f, shapes, specs, out_spec, mesh):
     arrays = [jax.device_put(jnp.zeros(shape), NamedSharding(mesh, spec)) for shape, spec in zip(shapes, specs)]
     constrain = lambda *args: jax.lax.with_sharding_constraint(f(*args), NamedSharding(mesh, out_spec))
     compiled = jax.jit(constrain, out_shardings=NamedSharding(mesh, out_spec))
-    return jax.export.export(compiled, platforms=("cpu", "cuda"))(*arrays).serialize()
+    return jax.export.export(compiled)(*arrays).serialize()
 
 
 # %% [markdown] task="production-resume-exactly" stars=3 minutes=25 skills="production-save-and-reshard,07_randomness,09_training"

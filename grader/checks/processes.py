@@ -44,7 +44,7 @@ import jax
 jax.config.update("jax_num_cpu_devices", told["devices"])
 if told["address"]:
     own = {"coordinator_bind_address": told["address"]} if told["index"] == 0 else {}
-    jax.distributed.initialize(told["address"], told["count"], told["index"], initialization_timeout=30, **own)
+    jax.distributed.initialize(told["address"], told["count"], told["index"], initialization_timeout=120, **own)
 names = {"__name__": "__main__"}
 exec(told["imports"], names)
 exec(compile(told["source"], "<answer>", "exec"), names)
@@ -61,7 +61,7 @@ os._exit(0)
 
 
 def run(
-    function: Callable[..., Any] | str, arguments: Sequence[tuple[Any, ...]], devices: int = 4, seconds: float = 60.0
+    function: Callable[..., Any] | str, arguments: Sequence[tuple[Any, ...]], devices: int = 4, seconds: float = 180.0
 ) -> list[Any]:
     """Calls `function(*arguments[i])` in process `i`, each a new process with JAX's CPU devices.
 
