@@ -14,6 +14,7 @@ import inspect
 import linecache
 import os
 import pickle
+import re
 import socket
 import subprocess
 import sys
@@ -36,6 +37,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 """
+# Of the environment, what is meant for this process alone: its flags, and the spare threads of its simulated devices.
+DROPPED = ("XLA_FLAGS", "PYTHONPATH", "PJRT_NPROC")
 _MAIN = """
 import os, pickle, sys
 with open(sys.argv[1], "rb") as file:
@@ -83,7 +86,7 @@ def run(
     name, source = _source(function)
     address = f"127.0.0.1:{_free_port()}" if len(arguments) > 1 else ""
     told = {"source": source, "name": name, "imports": IMPORTS, "devices": devices, "address": address}
-    environment = {key: value for key, value in os.environ.items() if key not in ("XLA_FLAGS", "PYTHONPATH")}
+    environment = {key: value for key, value in os.environ.items() if key not in DROPPED}
     environment |= {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
     started: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory() as place:
@@ -121,8 +124,10 @@ def _wait(started: list[subprocess.Popen[bytes]], folder: Path, seconds: float) 
     while not all((folder / f"{index}.out").exists() for index in range(len(started))):
         for index, process in enumerate(started):
             if process.poll() is not None and not (folder / f"{index}.out").exists():
-                said = (folder / f"{index}.err").read_text(errors="replace").strip().splitlines()
-                raise RuntimeError(f"process {index} failed: {said[-1] if said else f'status {process.returncode}'}")
+                lines = (folder / f"{index}.err").read_text(errors="replace").strip().splitlines()
+                # A fatal error of XLA begins with F, and a stack of addresses follows it.
+                said = [line for line in lines if re.match(r"F\d{4} ", line)][:1] or lines[-1:]
+                raise RuntimeError(f"process {index} failed: {said[0] if said else f'status {process.returncode}'}")
         if time.monotonic() > end:
             raise RuntimeError(f"the processes have not finished after {seconds:g} s")
         time.sleep(0.02)
