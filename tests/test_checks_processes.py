@@ -48,3 +48,12 @@ def test_without_loopback_a_check_is_skipped(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(verbs.InProcessBackend, "loopback", False)
     with pytest.raises(Skipped, match="no loopback"):
         processes.need_loopback()
+
+
+def untouched(rows):
+    raise NotImplementedError
+
+
+def test_a_stub_ends_as_it_does_when_it_is_called() -> None:
+    with pytest.raises(NotImplementedError):
+        processes.run(untouched, [(1,)], devices=1)

@@ -88,6 +88,7 @@ def run(
     told = {"source": source, "name": name, "imports": IMPORTS, "devices": devices, "address": address}
     environment = {key: value for key, value in os.environ.items() if key not in DROPPED}
     environment |= {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
+    environment["PJRT_NPROC"] = str(max(4, 2 * devices))  # threads of XLA, which are limited while a notebook is graded
     started: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -100,6 +101,12 @@ def run(
                 with open(folder / f"{index}.err", "wb") as errors:
                     started.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors))
             _wait(started, folder, seconds)
+        except RuntimeError as failed:
+            if str(failed).endswith(": NotImplementedError") and callable(function):
+                function(
+                    *arguments[0]
+                )  # a stub that is still as it was released, which a check recognises by its error
+            raise
         finally:
             for process in started:
                 process.kill()
