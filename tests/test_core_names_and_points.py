@@ -79,7 +79,6 @@ def test_what_no_reader_takes_binds_nothing_and_raises_nothing(source: str) -> N
     assert is_public_check({"cell_type": "code", "source": source, "metadata": {"nbgrader": {"grade": True}}})
 
 
-
 def test_points_are_rounded_in_one_place() -> None:
     assert total([0.1, 0.2, 0.3]) == 0.6
     assert sum([0.1, 0.2, 0.3]) > 0.6  # what the rounding is for

@@ -138,6 +138,7 @@ HONEST: dict[str, tuple[Callable[..., Any], Any]] = {
     "gather and scatter": (sharded(lambda x: lax.psum_scatter(lax.all_gather(x, "a"), "a")), SHARDED),
     "all to all": (sharded(lambda x: lax.all_to_all(x, "b", 0, 1, tiled=True)), SHARDED),
     "constraint": (lambda x: lax.with_sharding_constraint(x @ x, NamedSharding(MESH, P("b"))), SHARDED),
+    "another export": (lambda x: jax.export.export(jax.jit(lambda x: x.sum(0)))(SHARDED).call(x), SHARDED),
     "qr of shards": (lambda x: jnp.linalg.qr(x)[0], SHARDED),
 }
 
@@ -182,6 +183,18 @@ AVAL = jax.export.deserialize(bytearray(SAME.blob)).in_avals[0]
 def test_a_forgery_that_changes_nothing_passes() -> None:
     """Else the tests below would show nothing."""
     validate.read(forged(SAME, main("%r = stablehlo.add %x, %x : tensor<4x4xf32>")), SAME.parameters)
+
+
+@pytest.mark.parametrize("word", ["private", "nested", "all-reduce(f32[8])"])
+def test_the_visibility_of_a_mesh_holds_no_other_text(word: str) -> None:
+    """XLA may copy what an attribute holds into the text in which checks look for collectives."""
+    mesh = f'"sdy.mesh"() {{sym_name = "m", mesh = #sdy.mesh<["a"=1]>, sym_visibility = "{word}"}} : () -> ()'
+    text = main("%r = stablehlo.add %x, %x : tensor<4x4xf32>", more=mesh)
+    if word in ("private", "nested"):
+        validate.read(forged(SAME, text), SAME.parameters)
+    else:
+        with pytest.raises(Exception, match="visibility"):
+            forged(SAME, text)
 
 
 ASKED, DECLARED = "differ from those that were requested", "differ from those that its bytes declare"

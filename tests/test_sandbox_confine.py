@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -23,7 +24,7 @@ from grader.program.codec import decode, encode
 from grader.sandbox import confine
 from grader.sandbox.accelerators import CPU
 from grader.sandbox.confine import without
-from grader.sandbox.confine_restrictions import FILE, OPEN_FILES, SCRATCH
+from grader.sandbox.confine_restrictions import FILE, OPEN_FILES, SCRATCH, TCP_BUFFER
 from grader.sandbox.process import Process, ProcessTree, Zygote
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines more than by limits")
@@ -210,10 +211,136 @@ def test_what_an_exercise_needs_works(worker: Process, level: str) -> None:
 
 
 @on(*KEPT_IN)
-def test_there_is_no_network(worker: Process) -> None:
-    for family in ("AF_INET", "AF_INET6", "AF_NETLINK", "AF_PACKET", "AF_VSOCK"):
+def test_nothing_outside_can_be_reached(worker: Process) -> None:
+    for family in ("AF_INET", "AF_INET6", "AF_PACKET", "AF_VSOCK"):
         assert ask(worker, f"socket.socket(socket.{family}, socket.SOCK_RAW)") == "PermissionError"
-    assert ask(worker, "socket.create_connection(('127.0.0.1', 80))") in ("PermissionError", "OSError")
+    for protocol in (*range(1, 23), 1 << 32):  # of netlink, all but the one that lists interfaces
+        assert ask(worker, f"socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, {protocol})") in (
+            "PermissionError",
+            "OverflowError",
+        )
+    for family in ("AF_INET6", "AF_VSOCK"):
+        for kind in ("SOCK_STREAM", "SOCK_DGRAM"):
+            assert ask(worker, f"socket.socket(socket.{family}, socket.{kind})") == "PermissionError"
+    assert ask(worker, "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)") == "PermissionError"
+    for protocol in (132, 256, 262):  # SCTP, SMC, MPTCP
+        assert ask(worker, f"socket.socket(socket.AF_INET, socket.SOCK_STREAM, {protocol})") == "PermissionError"
+    for address in ("127.0.0.1", "192.0.2.1", "10.0.0.1", "169.254.169.254"):
+        said = ask(worker, f"socket.create_connection(('{address}', 80), 1)")
+        assert said in ("PermissionError", "OSError", "ConnectionRefusedError"), (address, said)
+    assert ask(worker, "socket.create_connection(('example.org', 80), 1)") in ("PermissionError", "OSError", "gaierror")
+
+
+@on(*KEPT_IN)
+def test_the_loopback_of_this_machine_is_out_of_reach(worker: Process) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as ours:
+        port = ours.getsockname()[1]
+        said = ask(worker, f"socket.create_connection(('127.0.0.1', {port}), 1)")
+        assert said in ("PermissionError", "ConnectionRefusedError")
+        ours.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            ours.accept()
+
+
+@on(*INSIDE)
+def test_a_worker_has_a_loopback_of_its_own(worker: Process, zygote: Zygote) -> None:
+    """Its child processes use it too; another worker and this process do not reach it, and an executor has none."""
+    assert zygote.confined.loopback
+    run(worker, "server = socket.create_server(('127.0.0.1', 0))\nport = server.getsockname()[1]")
+    port = ask(worker, "port")
+    code = f"import socket; socket.create_connection(('127.0.0.1', {port})).sendall(b'said')"
+    run(worker, f"child = subprocess.Popen([sys.executable, '-c', {code!r}])")
+    assert ask(worker, "server.accept()[0].makefile().read()") == "said"
+    assert ask(worker, "child.wait()") == 0
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 1)
+    other = zygote.fork(WORKER)
+    try:
+        run(other, "import socket")
+        assert ask(other, f"socket.create_connection(('127.0.0.1', {port}), 1)") == "ConnectionRefusedError"
+        assert ask(other, "[name for _, name in socket.if_nameindex()]") in (["lo"], "PermissionError", "OSError")
+        assert set(ask(other, "open('/proc/net/dev').read()").split()) & {"eth0:", "lo:"} == {"lo:"}
+        assert len(ask(other, "open('/proc/net/route').read()").splitlines()) == 1
+    finally:
+        other.kill()
+
+
+@on(*INSIDE)
+def test_two_workers_do_not_meet_at_an_abstract_name(worker: Process, zygote: Zygote) -> None:
+    run(worker, "meeting = socket.socket(socket.AF_UNIX)\nmeeting.bind('\\0meeting')\nmeeting.listen()")
+    run(worker, "own = socket.socket(socket.AF_UNIX)\nown.connect('\\0meeting')")
+    assert ask(worker, "own.send(b'1')") == 1
+    other = zygote.fork(WORKER)
+    try:
+        run(other, "import socket")
+        run(other, "def reach():\n    socket.socket(socket.AF_UNIX).connect('\\0meeting')")
+        assert ask(other, "reach()") in ("ConnectionRefusedError", "PermissionError")
+    finally:
+        other.kill()
+
+
+@on(*INSIDE)
+def test_a_leftover_server_ends_with_its_worker(zygote: Zygote) -> None:
+    process = zygote.fork(WORKER)
+    run(process, "import subprocess, sys")
+    name = f"leftover{os.getpid()}"
+    code = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); time.sleep(600)"
+    run(process, f"subprocess.Popen([sys.executable, '-c', {code!r}, {name!r}], process_group=0)")
+    there = lambda: [one for one in psutil.process_iter() if name in " ".join(_command(one))]
+    assert eventually(lambda: bool(there()))
+    process.kill()
+    assert eventually(lambda: not there())
+
+
+def _command(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()
+    return []
+
+
+# As many bytes as a connection takes that nobody reads, after asking for large buffers in two spellings.
+FILL = """
+import ctypes, os, socket
+
+def fill():
+    global kept
+    server, sent = socket.create_server(("127.0.0.1", 0)), 0
+    one = socket.create_connection(server.getsockname())
+    kept = server, one, server.accept()[0]
+    number, long = {"x86_64": 54}.get(os.uname().machine, 208), ctypes.c_long
+    for level in (1, 1 + (1 << 32)):
+        for option in (7, 8):
+            size = ctypes.c_int(64 << 20)
+            ctypes.CDLL(None).syscall(
+                long(number), long(one.fileno()), long(level), long(option), ctypes.byref(size), long(4)
+            )
+    one.settimeout(1)
+    try:
+        while True:
+            sent += one.send(bytes(1 << 16))
+    except TimeoutError:
+        return sent
+"""
+
+
+@on(*INSIDE)
+def test_what_tcp_holds_is_limited_and_counted(zygote: Zygote) -> None:
+    """The kernel may grow a buffer to 32 MiB, and counts it for no process."""
+    process = zygote.fork(WORKER)
+    try:
+        alone = ProcessTree(process.pid, own_network=True)
+        run(process, FILL)
+        before = alone.memory(1 << 40) - ProcessTree(process.pid).memory(1 << 40)
+        sent = ask(process, "fill()")
+        assert 1 << 15 < sent < 1 << 20
+        assert alone.memory(1 << 40) - ProcessTree(process.pid).memory(1 << 40) - before > sent
+        assert ask(process, "open('/proc/sys/net/ipv4/tcp_rmem').read().split()[2]") == str(TCP_BUFFER)
+        assert ask(process, "open('/proc/sys/net/ipv4/tcp_rmem', 'w').write('4096 65536 99999999')") in (
+            "OSError",
+            "PermissionError",
+        )
+    finally:
+        process.kill()
 
 
 @on(*KEPT_IN)

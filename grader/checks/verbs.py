@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ class Backend(Protocol):
     def classes(self) -> Classes: ...  # that may cross as data
     @property
     def seconds(self) -> float: ...  # of computing that reading a reply may take
+    @property
+    def loopback(self) -> bool: ...  # whether processes that an answer starts can connect to each other
     def ask(self, question: Any, payload: bytes) -> bytes: ...
     def export(self, question: Any, payload: bytes) -> bytes: ...
     def load(self, payload: bytes) -> bytes: ...
@@ -61,6 +64,15 @@ class InProcessBackend(ProgramEndpoint):
         super().__init__()
         self.classes: dict[str, type] = {}  # the setup's named tuples
         self.seconds = math.inf
+
+    @property
+    def loopback(self) -> bool:
+        try:
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                socket.create_connection(server.getsockname(), 5).close()
+        except OSError:
+            return False
+        return True
 
     def ask(self, question: Callable[..., Any], payload: bytes) -> bytes:
         return AnswerEndpoint(self.classes, _check_file()).ask(question, payload)
@@ -98,6 +110,11 @@ def set_backend(backend: Backend) -> Backend:
     global _backend
     before, _backend = _backend, backend
     return before
+
+
+def backend() -> Backend:
+    """Returns the process that answers questions now."""
+    return _backend
 
 
 def overhear(replies: list[Any] | None) -> None:

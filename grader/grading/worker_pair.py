@@ -112,6 +112,11 @@ class WorkerPair:
         self.programs.beside = lambda: self._worker
         self._names: dict[str, dict[str, Any] | Fault] = {}  # what was read of each cell, by its text
 
+    @property
+    def loopback(self) -> bool:
+        """Whether processes that a worker starts can connect to each other, as the zygote has found out."""
+        return self.programs.zygote.confined.loopback
+
     def read(self, sources: Iterable[str]) -> None:
         """Find the names in all cells while nothing of a learner's has run: what is told of them then is true."""
         for source in sources:

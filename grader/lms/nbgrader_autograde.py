@@ -294,7 +294,7 @@ def _outputs(check: CheckResult | None, problem: str | None) -> list[NotebookNod
     """No output means full points to nbgrader, an error none."""
     status, message = "not graded", problem or ""
     if check is not None:
-        if check.status == "passed":
+        if check.status in ("passed", "skipped"):
             return []
         status, message = check.status, f"{check.message or check.status}\n{check.perhaps}".rstrip()
     return [new_output("error", ename=status, evalue=message, traceback=[message])]

@@ -59,6 +59,7 @@ class Confinement:
     visible: tuple[str, ...]  # paths that it sees
     others: int  # processes that count for its user
     accelerator: Platform  # files of one that it is let to
+    loopback: bool = False  # whether a worker gets a network of its own, which ends at itself
 
 
 def _rungs(at_most: str) -> Iterator[tuple[str, str, range | None]]:
@@ -87,10 +88,13 @@ def settle(
         of_its_own = bool(users or namespaces)
         others = 0 if of_its_own else restrictions.own_processes()
         confinement = Confinement(level, namespaces, users, refused, "", visible, others, accelerator)
-        reason = _try(confinement, trial, scratch)
-        if reason is None:
-            why = refused.pop(level, "only root can change that")
-            return replace(confinement, same_user="" if of_its_own else why)
+        # Where the kernel lets nobody limit what a network of its own holds, there is none.
+        for loopback in (True, False) if namespaces and not accelerator.files else (False,):
+            confinement = replace(confinement, loopback=loopback)
+            reason = _try(confinement, trial, scratch)
+            if reason is None:
+                why = refused.pop(level, "only root can change that")
+                return replace(confinement, same_user="" if of_its_own else why)
         refused[level] = reason
     return None
 
@@ -104,7 +108,7 @@ def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> 
         null = os.open("/dev/null", os.O_RDWR)
         os.dup2(null, 2)  # XLA says a lot when it ends
         try:
-            enter(confinement, folder)
+            enter(confinement, folder, network=True)
             for path in confinement.visible:
                 os.stat(path)  # another user may not get to an interpreter that lies in somebody's home
             trial()
@@ -135,12 +139,20 @@ def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> 
     return None if said == "ok" else said or "the trial ended without a message"
 
 
-def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), writable: Sequence[str] = ()) -> None:
+def enter(
+    confinement: Confinement,
+    folder: Path,
+    readable: Sequence[str] = (),
+    writable: Sequence[str] = (),
+    network: bool = False,
+) -> None:
     """Confine this process for ever and go to its scratch folder: `folder` where it gets no root of its own.
 
     The process is single-threaded and just forked by `kernel.fork`. `readable` and `writable` are further folders that
-    it sees; a process that writes to one of ours stays the user that it is. Raises OSError for what is refused.
+    it sees; a process that writes to one of ours stays the user that it is. With `network`, it and what it starts can
+    use TCP among themselves, where the confinement has `loopback`. Raises OSError for what is refused.
     """
+    network = network and confinement.loopback
     level, users, driver = confinement.level, confinement.users, confinement.accelerator.files
     with contextlib.suppress(OSError):  # when memory runs out, the kernel ends such a process before any other
         Path("/proc/self/oom_score_adj").write_text(str(restrictions.OOM_SCORE))
@@ -154,7 +166,9 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
         if driver:
             kernel.loopback_up()  # devices that compute together find each other over it, within one process too
         shown = (*confinement.visible, *readable)
-        _make_root(shown, writable, os.geteuid() if user is None else user, driver)
+        if network:
+            kernel.loopback_up()
+        _make_root(shown, writable, os.geteuid() if user is None else user, driver, network)
     else:
         os.chdir(folder)
         if user is not None:
@@ -175,7 +189,7 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
         if driver:
             writable = [*writable, "/proc/self"]  # it names its threads there, and gives up where it cannot
         if confinement.namespaces:  # its network is its own
-            restrictions.restrict_files(1, ["/"], [HOME, *writable, *devices], network=bool(driver))
+            restrictions.restrict_files(1, ["/"], [HOME, *writable, *devices], network=bool(driver) or network)
         else:
             seen = [*confinement.visible, *readable, "/proc/self", *PROCESSORS, *devices]
             own = [str(folder), "/dev/null", *writable, *driver]
@@ -184,7 +198,7 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
         if not confinement.namespaces:
             kernel.prctl(kernel.ADOPT_ORPHANS)
         scoped = landlock and restrictions.landlock_abi() >= 6
-        restrictions.refuse_calls(not confinement.namespaces, scoped, accelerated=bool(driver))
+        restrictions.refuse_calls(not confinement.namespaces, scoped, bool(driver), network)
 
 
 def _visible(accelerator: Platform, hidden: Iterable[str] = ()) -> tuple[str, ...]:
@@ -222,11 +236,13 @@ def without(path: str, hidden: str) -> list[str]:
     return [part for name in sorted(os.listdir(path)) for part in without(f"{path}/{name}", hidden)]
 
 
-def _make_root(readable: Sequence[str], writable: Sequence[str], user: int, devices: Sequence[str] = ()) -> None:
+def _make_root(
+    readable: Sequence[str], writable: Sequence[str], user: int, devices: Sequence[str] = (), network: bool = False
+) -> None:
     """Exchange this process's root for one with these paths, a home in memory and its own processes; go to that home.
 
     Needs new namespaces of mounts and processes, and the right to mount. `devices` are device files besides those that
-    every process has; their driver writes to /proc, too.
+    every process has; their driver writes to /proc, too. With `network`, the buffers of the network are limited.
     """
     os.umask(0o022)
     kernel.mount("none", "/", None, kernel.RECURSIVE | kernel.PRIVATE)
@@ -243,7 +259,7 @@ def _make_root(readable: Sequence[str], writable: Sequence[str], user: int, devi
     Path("/etc/passwd").write_text(f"learner:x:{user}:{user}::{HOME}:/bin/sh\n")
     Path("/etc/group").write_text(f"learner:x:{user}:\n")
     Path("/etc/nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files\n")
-    Path("/etc/hosts").write_text("127.0.0.1 localhost\n")
+    Path("/etc/hosts").write_text("127.0.0.1 localhost sandbox\n")
     os.mkdir("/dev")
     for path in (*(f"/dev/{name}" for name in DEVICES), *devices):
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -255,6 +271,8 @@ def _make_root(readable: Sequence[str], writable: Sequence[str], user: int, devi
     os.mkdir("/proc")
     # Within a user namespace this takes another that is in sight: the old root's.
     kernel.mount("proc", "/proc", "proc", kernel.NOSUID | kernel.NODEV | kernel.NOEXEC)
+    if network:
+        restrictions.limit_buffers()
     kernel.call("umount2", _OLD, kernel.DETACH)
     os.rmdir(_OLD)
     kernel.mount_attributes("/", on=kernel.READ_ONLY | kernel.NOSUID, recursive=True)

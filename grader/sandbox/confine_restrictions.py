@@ -30,6 +30,8 @@ OPEN_FILES = 256
 CPU_S = 3600  # each question has its own; this ends what nobody waits for any more
 ACCELERATED_MEMORY = 16 * _GIB  # the same beside an accelerator: its libraries alone take some
 OOM_SCORE = 700  # of 1000: whom the kernel ends first when memory runs out. The rest depends on what a submission uses
+# What one TCP socket may hold in each direction. The kernel's own limit may be 32 MiB, and counts for no process.
+TCP_BUFFER = 256 << 10
 MEMORY = 4 * _GIB  # of a process and all that it started; watched from outside, where the others are the kernel's
 
 
@@ -60,6 +62,13 @@ def limit_resources(others: int, accelerated: bool = False) -> None:
         hard = resource.getrlimit(name)[1]
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(name, (limit, limit))
+
+
+def limit_buffers() -> None:
+    """Limit what each TCP socket of this process's own network holds. Raises OSError where that is refused."""
+    for name in ("tcp_rmem", "tcp_wmem"):
+        with open(f"/proc/sys/net/ipv4/{name}", "w") as file:
+            file.write(f"4096 {TCP_BUFFER // 4} {TCP_BUFFER}")
 
 
 # Landlock: of all files, only those listed can be opened; of all sockets and signals, only the process's own.
@@ -144,15 +153,20 @@ _WHOM_TO_SIGNAL = {"fcntl": (8, 10, 15), "ioctl": (0x8901, 0x8902)}  # when a fi
 _LOW_HALF = 0xFFFFFFFF
 _NEEDED = {1, 2, 10, 16}  # kinds of sockets: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
 _BEYOND = 17
+_OTHER_KINDS = (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_RDM, socket.SOCK_SEQPACKET, 6, 10)
+_AF_NETLINK, _SO_ZEROCOPY, _TCP_ULP = 16, 60, 31
 NO_SECCOMP = (ImportError, RuntimeError, OSError)  # what its import raises where the library is not there
 
 
-def refuse_calls(among_others: bool, signals_are_scoped: bool, accelerated: bool = False) -> None:
+def refuse_calls(
+    among_others: bool, signals_are_scoped: bool, accelerated: bool = False, loopback: bool = False
+) -> None:
     """Refuse kernel calls from here on, in this thread and what it starts. Needs `no_new_privileges`.
 
     `among_others`: the process has no process namespace of its own. `signals_are_scoped`: Landlock sees to it that it
     reaches only itself and its children; else it may signal itself alone. `accelerated`: a driver needs files in
-    memory, and sockets where the network is this process's own. Raises OSError where libseccomp is not there.
+    memory, and sockets where the network is this process's own. `loopback`: it may use TCP in its own network.
+    Raises OSError where libseccomp is not there.
     """
     try:
         import pyseccomp as sc
@@ -172,7 +186,8 @@ def refuse_calls(among_others: bool, signals_are_scoped: bool, accelerated: bool
     for name in ("clone3", "memfd_secret", "vmsplice", *(() if accelerated else ("memfd_create",))):
         rule(name, sc.ERRNO(errno.ENOSYS))
     if not accelerated:  # what a socket holds is in no process's memory: it does nothing, and says that it did
-        rule("setsockopt", sc.ERRNO(0), sc.Arg(1, sc.EQ, socket.SOL_SOCKET), sc.Arg(2, sc.EQ, socket.SO_SNDBUF))
+        for option in (socket.SO_SNDBUF, *((socket.SO_RCVBUF,) if loopback else ())):
+            rule("setsockopt", sc.ERRNO(0), *_option(sc, socket.SOL_SOCKET, option))
     for flag in (*_NEW_NAMESPACES, _SIBLING):
         rule("clone", refuse, sc.Arg(0, sc.MASKED_EQ, flag, flag))
     for option in (kernel.END_WITH_PARENT, kernel.ADOPT_ORPHANS):
@@ -181,6 +196,21 @@ def refuse_calls(among_others: bool, signals_are_scoped: bool, accelerated: bool
         for family in set(range(_BEYOND)) - _NEEDED:
             rule("socket", refuse, sc.Arg(0, sc.EQ, family))
         rule("socket", refuse, sc.Arg(0, sc.GE, _BEYOND))
+    elif not among_others and loopback:
+        for family in set(range(_BEYOND)) - {socket.AF_UNIX, socket.AF_INET, _AF_NETLINK}:
+            rule("socket", refuse, sc.Arg(0, sc.EQ, family))
+        rule("socket", refuse, sc.Arg(0, sc.GE, _BEYOND))
+        inet = sc.Arg(0, sc.EQ, socket.AF_INET)
+        for kind in _OTHER_KINDS:  # only TCP
+            rule("socket", refuse, inet, sc.Arg(1, sc.MASKED_EQ, 0xF, kind))
+        for protocol in range(1, socket.IPPROTO_TCP):
+            rule("socket", refuse, inet, sc.Arg(2, sc.EQ, protocol))
+        rule("socket", refuse, inet, sc.Arg(2, sc.GT, socket.IPPROTO_TCP))
+        # Gloo lists the interfaces (getifaddrs). Without capabilities this protocol, number 0, changes nothing.
+        rule("socket", refuse, sc.Arg(0, sc.EQ, _AF_NETLINK), sc.Arg(2, sc.NE, 0))
+        # Pages that a socket borrows, and protocols on top of TCP.
+        rule("setsockopt", refuse, *_option(sc, socket.SOL_SOCKET, _SO_ZEROCOPY))
+        rule("setsockopt", refuse, *_option(sc, socket.IPPROTO_TCP, _TCP_ULP))
     elif not among_others:
         rule("socket", refuse, sc.Arg(0, sc.NE, socket.AF_UNIX))
     else:
@@ -198,3 +228,8 @@ def refuse_calls(among_others: bool, signals_are_scoped: bool, accelerated: bool
                 for command in commands:
                     rule(name, refuse, sc.Arg(1, sc.MASKED_EQ, _LOW_HALF, command))
     rules.load()
+
+
+def _option(sc: Any, level: int, name: int) -> list[Any]:
+    """Conditions on an option of `setsockopt`. The kernel takes the low half of both numbers."""
+    return [sc.Arg(place, sc.MASKED_EQ, _LOW_HALF, number) for place, number in ((1, level), (2, name))]

@@ -25,7 +25,7 @@ from grader.core.layout import SOURCE
 from grader.sandbox.accelerators import CPU, Platform
 from grader.sandbox.accelerators import environment as told
 from grader.sandbox.confine import LEVELS
-from grader.sandbox.confine_restrictions import ACCELERATED_MEMORY, MEMORY, OOM_SCORE
+from grader.sandbox.confine_restrictions import ACCELERATED_MEMORY, MEMORY, OOM_SCORE, TCP_BUFFER
 from grader.sandbox.wire import Expired, receive, send, silent
 
 START_S = 120.0
@@ -42,12 +42,14 @@ _PROC = os.path.isdir("/proc/self/task")
 @dataclass(frozen=True)
 class ConfinementReport:
     """How a zygote confines learners' processes: a level of `confine.LEVELS`, why each level above it is refused, why
-    they run as the same user as the grader ("" where they do not), and whether they use an accelerator."""
+    they run as the same user as the grader ("" where they do not), whether they use an accelerator, and whether
+    processes that a worker starts can connect to each other."""
 
     level: str
     refused: dict[str, str]
     same_user: str = ""
     accelerated: bool = False
+    loopback: bool = False
 
 
 class Zygote:
@@ -345,9 +347,11 @@ def _resident(pid: int) -> int:
 
 def _in_sockets(pid: int) -> int:
     """The most that all sockets of a process's network may hold together: the kernel counts it for no process."""
-    found = re.search(r"^sockets: used (\d+)", _read(f"/proc/{pid}/net/sockstat"), re.MULTILINE)
+    text = _read(f"/proc/{pid}/net/sockstat")
+    found, tcp = (re.search(pattern, text, re.MULTILINE) for pattern in (r"^sockets: used (\d+)", r"^TCP: inuse (\d+)"))
     each = _read("/proc/sys/net/core/wmem_default").strip()
-    return int(found[1]) * (int(each) if each.isdecimal() else DEFAULT_SOCKET) if found else 0
+    held = int(found[1]) * (int(each) if each.isdecimal() else DEFAULT_SOCKET) if found else 0
+    return held + (int(tcp[1]) * 2 * TCP_BUFFER if tcp else 0)  # one buffer for each direction
 
 
 def _share(pid: int) -> int:

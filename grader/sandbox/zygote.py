@@ -32,7 +32,7 @@ from grader.core.layout import EXAMINER, EXECUTOR, PROOF, WORKER
 from grader.sandbox import accelerators, confine
 from grader.sandbox import confine_kernel as kernel
 from grader.sandbox.accelerators import CPU, Platform
-from grader.sandbox.confine import Confinement
+from grader.sandbox.confine import LEVELS, Confinement
 from grader.sandbox.process import ConfinementReport, remove
 from grader.sandbox.shell import NotebookShell
 
@@ -174,7 +174,10 @@ class ZygoteServer:
         if "entry" in request:
             control.send(json.dumps(self.fork(request, handles[0], control)).encode())
         elif not request and (found := self.confinement) is not None:
-            report = ConfinementReport(found.level, found.refused, found.same_user, bool(found.accelerator.files))
+            accelerated = bool(found.accelerator.files)
+            # On `limits` a worker uses this machine's own; a driver's processes have one for their devices.
+            loopback = found.loopback or found.level == LEVELS[-1] or (accelerated and bool(found.namespaces))
+            report = ConfinementReport(found.level, found.refused, found.same_user, accelerated, loopback)
             control.send(json.dumps(asdict(report)).encode())
 
     def end(self, controls: list[socket.socket]) -> None:
@@ -244,7 +247,9 @@ class ZygoteServer:
             kernel.prctl(kernel.DUMPABLE, 0)
         else:
             os.environ.pop("PYTHONPATH", None)
-            confine.enter(confined, Path(to), request["readable"], request["writable"])
+            # An executor needs no network: devices of one process on CPUs use none.
+            network = request["entry"] == WORKER
+            confine.enter(confined, Path(to), request["readable"], request["writable"], network)
             for path in Path(request["data"]).iterdir() if request["data"] else ():
                 os.symlink(path, path.name)
         os.environ.update({name: os.getcwd() for name in ("HOME", "TMPDIR", "MPLCONFIGDIR")})

@@ -1,4 +1,5 @@
 """Connects to whoever listens: on this machine by number, by abstract name and by path, and out into the world."""
+
 # tally: failed, failed
 # says tally-example: reached nothing
 # %% answer="tally"

@@ -1,4 +1,5 @@
 """Listens on an abstract name, so that two learners' notebooks could help each other."""
+
 # tally: passed, passed
 # %% answer="tally"
 import socket
