@@ -88,6 +88,7 @@ def settle(
         of_its_own = bool(users or namespaces)
         others = 0 if of_its_own else restrictions.own_processes()
         confinement = Confinement(level, namespaces, users, refused, "", visible, others, accelerator)
+        reason: str | None = None
         # Where the kernel lets nobody limit what a network of its own holds, there is none.
         for loopback in (True, False) if namespaces and not accelerator.files else (False,):
             confinement = replace(confinement, loopback=loopback)
@@ -95,7 +96,7 @@ def settle(
             if reason is None:
                 why = refused.pop(level, "only root can change that")
                 return replace(confinement, same_user="" if of_its_own else why)
-        refused[level] = reason
+        refused[level] = reason or ""
     return None
 
 
