@@ -1247,7 +1247,7 @@ def cache_step(params, cache, x):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# With `largest, _ = jax.lax.top_k(logits / temperature, top_k)`, the probabilities are `jax.nn.softmax(largest)`. The total before each token is `jnp.cumsum(p) - p`. Keep those with a total below `top_p`. The limit is the smallest kept logit.
+# Let `largest` be the first result of `jax.lax.top_k` for the divided logits. The probabilities are `jax.nn.softmax(largest)`. The total before each token is `jnp.cumsum(p) - p`. Keep those with a total below `top_p`. The limit is the smallest kept logit.
 #
 # </details>
 
