@@ -454,6 +454,13 @@ def attention(q, k, v, mask):
 
 # %% right="attention-masked"
 def attention(q, k, v, mask):
+    query, key, value = (array.astype(jnp.float32) for array in (q, k, v))
+    weights = jax.nn.softmax(query @ key.T / math.sqrt(q.shape[1]), axis=-1, where=mask)
+    return (jnp.where(mask, weights, 0) @ value).astype(q.dtype)
+
+
+# %% right="attention-masked"
+def attention(q, k, v, mask):
     scores = jnp.einsum("td,sd->ts", q, k, preferred_element_type=jnp.float32) / q.shape[1] ** 0.5
     allowed = mask | ~mask.any(axis=1, keepdims=True)  # a row without any key uses all of them, and is removed below
     weights = jax.nn.softmax(scores, axis=1, where=allowed) * mask
@@ -1320,6 +1327,7 @@ for temperature, top_k, top_p, words in (
         drawn = np.asarray(made.run(keys, logits, *given))
         require(drawn.shape == (count,), "a token is not a scalar.")
         require(drawn.dtype == np.int32, "the tokens are not int32.")
+        require(len(set(drawn.tolist())) > 1 or len(kept) == 1, "every key gives the same token.")
         require(np.isin(drawn, kept).all(), "tokens are drawn that should have been removed.")
         require(np.isin(kept, drawn).all(), "a token is never drawn that should have been kept.")
         require(
