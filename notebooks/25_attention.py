@@ -538,7 +538,10 @@ print("|".join(spelled[ord(letter)] for letter in letters[:24]))
 _, axes = plots.subplots(height=2.1)
 axes.plot(counts_left)
 axes.set(xlabel="merges", ylabel="tokens of the story", ylim=(0, None))
-plots.show(f"The number of tokens falls from {counts_left[0]:,} to {counts_left[-1]:,} with {len(merges)} merges.")
+plots.show(
+    f"The number of tokens of the story. It falls from {counts_left[0]:,} characters to {counts_left[-1]:,} tokens "
+    f"with {len(merges)} merges, and the first merges shorten the text most."
+)
 
 # %% [markdown]
 # A shorter sequence needs fewer steps to generate, but each token needs a row of the embedding. To encode another text, apply the same merges in the order in which they were learned.
