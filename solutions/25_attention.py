@@ -302,7 +302,7 @@ rng = inputs.rng()
 T, S, d, e = (int(size) for size in rng.permutation([4, 5, 6, 7]))
 q, k, v, g = normal(rng, T, d), normal(rng, S, d), normal(rng, S, e), normal(rng, T, e)
 mask = rng.random((T, S)) < 0.6
-mask[0], mask[1, :2], mask[2] = True, True, False
+mask[0], mask[1], mask[2] = True, np.arange(S) < 2, False
 scores = np.where(mask, q.astype(np.float64) @ k.T / math.sqrt(d), -1e9)
 weights = np.where(mask, np.exp(scores - scores.max(1, keepdims=True)), 0)
 weights /= np.maximum(weights.sum(1, keepdims=True), 1e-30)
