@@ -716,7 +716,7 @@ print("loss", value, " compiled for", compiled_for)
 # | where the time goes | 14 |
 # | memory, lower precision | 15 |
 # | several devices | 16, 18 |
-# | checkpoints | 24 (coming) |
+# | checkpoints | 24 |
 
 # %% [markdown]
 # ## Deeper: older code
