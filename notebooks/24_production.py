@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 24 · Production: save, export, serve, connect
 #
-# *The core takes about 30 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/24_production/24_production.ipynb).* After the core, you can save a training run and resume it exactly after a crash, restore it on other devices, export a program that runs without your code, and let several processes compute together.
+# *The core takes about 30 minutes. Five "Deeper" sections can be skipped. Then do [the exercises](../exercises/24_production/24_production.ipynb).* After the core, you can save a training run and resume it exactly after a crash, restore it on a different mesh, export a program that runs without your Python code, and connect several processes that compute together.
 #
 # **Prerequisites.** Keys (lesson 07), training with Optax (09), `lower` and `compile` (14), shardings (16), data parallelism (18). Try to answer these questions from memory.
 #
@@ -12,11 +12,11 @@
 # It partitions axis 0 of `x` over the devices along the mesh axis `d`. Each of them stores one shard.
 # </details>
 #
-# 2. From 07: Which key does step 5 use if each step splits the key once?
+# 2. From 07: A training loop executes `key, subkey = jax.random.split(key)` in each step. What do you need to repeat step 5 exactly?
 #
 # <details><summary>Answer</summary>
 #
-# One that depends on all earlier splits. To resume at step 5, the run needs the key that step 4 left.
+# The `key` at the end of step 4. It depends on all earlier splits.
 # </details>
 #
 # 3. From 14: What does `jax.jit(f).lower(x).compile()` return?
@@ -38,6 +38,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -58,7 +59,9 @@ grid = jax.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 
 # %% [markdown]
 # ## Save a state
-# A run on many devices fails sooner or later. **What must be on disk, so that nothing but time is lost?** Orbax is the [checkpoint](../docs/glossary.md#checkpoint) library of the JAX ecosystem. It saves a tree of arrays as a folder, and every process writes only the shards that it stores.
+# A long run will be interrupted: a machine fails, or its time limit ends. **What must be on disk, so that you lose only time?** The lesson first saves one tree of arrays, and then a whole training run.
+#
+# [Orbax](https://orbax.readthedocs.io) is the [checkpoint](../docs/glossary.md#checkpoint) library that the JAX and Flax documentation recommends. It saves a pytree to a folder that does not exist yet. The leaves may be arrays on any mesh, random keys and Python numbers.
 
 # %%
 w = jax.device_put(np.arange(1 << 22, dtype=np.float32).reshape(2048, 2048), NamedSharding(mesh, P("d")))
@@ -71,11 +74,26 @@ for path in sorted((folder / "first").iterdir()):
     print(path.name)
 
 # %% [markdown] predict="production-async"
-# `save` is *asynchronous*. The cell measures the time until `save` returns, and until the checkpoint is complete. What does `save` do before it returns?
+# `ocdbt.process_0` contains the values that process 0 has written. There is only this process here. The other files contain the structure of the tree, shapes, dtypes and shardings, and an index of the values.
 #
-# - [ ] nothing, so the next step may change the values that are saved | The values of the moment of the call are saved.
-# - [x] it copies the arrays to the memory of the host | Right. Afterwards, a training step may donate or delete the arrays. Threads write the copy while the devices compute.
-# - [ ] it writes all files | `wait_until_finished` waits for the files.
+# `save` is *asynchronous*: it returns before the checkpoint is complete. Suppose that the next training step donates the saved array, while Orbax still writes files. Which values does the checkpoint contain?
+#
+# - [x] the values at the call of `save` | Right. `save` first transfers the arrays to the host. Only then it returns, and background threads write the files.
+# - [ ] the values after the step, or a mixture | Then every asynchronous checkpoint would be wrong. `save` transfers the arrays to the host before it returns.
+# - [ ] none, because the donated array was deleted | A deleted array cannot be read, but `save` has transferred it to the host before.
+
+# %%
+step = jax.jit(lambda x: 2 * x, donate_argnums=0)
+x = step(jnp.ones(1 << 24))  # 64 MiB of 2.0
+checkpointer.save(folder / "before", {"x": x})
+x = step(x)
+x.block_until_ready()
+print("complete before the step ended:", (folder / "before").exists())
+checkpointer.wait_until_finished()
+print("in the checkpoint:", checkpointer.restore(folder / "before", {"x": x})["x"][:3], "  after the step:", x[:3])
+
+# %% [markdown]
+# How long does training have to wait? The next cell measures the time until `save` returns, and until the checkpoint is complete.
 
 # %%
 sizes, returned, complete = (16, 18, 20, 22, 24), [], []  # log2 of the number of elements
@@ -87,12 +105,14 @@ for size in sizes:
     checkpointer.wait_until_finished()
     complete.append(1e3 * (time.perf_counter() - start))
 
-# %%
 _, axes = plots.subplots(height=2.6)
 mebibytes = [4 * 2**size / 2**20 for size in sizes]
 axes.loglog(mebibytes, complete, marker="s", label="until the checkpoint is complete")
 axes.loglog(mebibytes, returned, marker="o", label="until save returns")
-axes.set(xlabel="size of the array in MiB", ylabel="milliseconds")
+axes.set(xlabel="size of the array in MiB", ylabel="milliseconds", xticks=mebibytes, yticks=(10, 30, 100, 300))
+axes.xaxis.set_major_formatter("{x:g}")
+axes.yaxis.set_major_formatter("{x:g}")
+axes.minorticks_off()
 axes.legend()
 plots.show(
     f"Time to save an array of {mebibytes[0]:g} to {mebibytes[-1]:g} MiB. For the largest one, save returns after "
@@ -100,10 +120,10 @@ plots.show(
 )
 
 # %% [markdown]
-# Training waits only until `save` returns. **Always wait before the program ends or reads the checkpoint**, or use the checkpointer in a `with` statement.
+# Training waits only until `save` returns. On an accelerator, most of this time is the transfer from the device to the host. **Always wait before the program ends or reads the checkpoint**: call `wait_until_finished`, or use the checkpointer in a `with` statement.
 #
 # ## Restore on other devices
-# A checkpoint contains whole arrays in chunks, and no layout that you have to keep. The *target* of `restore` is a tree of `jax.ShapeDtypeStruct` with the shardings that you want now. Each device then reads its part. Here, the mesh changes from eight to two by four devices.
+# Orbax stores a partitioned array in chunks, from which it can assemble any part. So the mesh may change between saving and restoring. The *target* of `restore` is a tree with a `jax.ShapeDtypeStruct` for each array. It states the shape, the dtype, and the sharding that you want now. Here, the mesh changes from eight devices in a row to two by four devices.
 
 # %%
 target = {
@@ -118,7 +138,7 @@ same = bool((np.asarray(restored["w"]) == np.asarray(w)).all())
 print("equal:", same, "  epoch", restored["epoch"], "  bytes on device 0:", bytes_on_device(restored["w"]))
 
 # %% [markdown]
-# Without a target, Orbax uses the shardings that were saved. With a target, it compares the shapes and the structure. These are typical mistakes.
+# The array was never stored as a whole on one device. Without a target, Orbax uses the saved shardings, which fail on a machine with other devices. With a target, it compares the structure and the shapes. The next cell makes three typical mistakes: a wrong shape, a target that lacks leaves, and a folder that exists already.
 
 # %%
 wrong_shape = {**target, "w": jax.ShapeDtypeStruct((2048, 1024), jnp.float32, sharding=NamedSharding(grid, P("y", "x")))}
@@ -128,21 +148,24 @@ print_error(lambda: checkpointer.save(folder / "first", state), length=130)
 
 # %% [markdown] predict="production-crash"
 # ## What a crash leaves behind
-# The next script saves one checkpoint and waits. Then it begins a second one, and the kernel kills it with signal 9, which no program can catch. What is in the folder afterwards?
+# The next script saves the checkpoint `one` and waits. Then it begins the checkpoint `two`, and kills itself as soon as Orbax has created a second folder. Signal 9 ends a process at once, without any cleanup. What is in the parent folder afterwards?
 #
-# - [ ] the first checkpoint, and an incomplete folder `second` | Then a reader could mistake it for a checkpoint.
-# - [x] the first checkpoint, and a folder with a temporary name | Right. Orbax renames the folder after everything is written. A rename happens completely or not at all.
-# - [ ] only the first checkpoint, because the second one is deleted | After signal 9, nothing can be deleted by the process.
+# - [ ] `one`, and an incomplete `two` | Then a reader could mistake it for a checkpoint.
+# - [x] `one`, and a folder with a temporary name | Right. Orbax writes to a temporary folder, and renames it when everything is written.
+# - [ ] only `one` | A process that was killed cannot delete what it has written.
 
 # %%
 CRASH = """
 import os, signal, sys
 import jax.numpy as jnp, orbax.checkpoint as ocp
 
+folder = sys.argv[1]
 checkpointer = ocp.StandardCheckpointer()
-checkpointer.save(sys.argv[1] + "/one", {"x": jnp.ones(4)})
+checkpointer.save(folder + "/one", {"x": jnp.ones(4)})
 checkpointer.wait_until_finished()
-checkpointer.save(sys.argv[1] + "/two", {"x": jnp.ones(1 << 24)})
+checkpointer.save(folder + "/two", {"x": jnp.ones(1 << 24)})
+while len(os.listdir(folder)) < 2:  # until the second folder exists
+    pass
 os.kill(os.getpid(), signal.SIGKILL)
 """
 environment = {**os.environ, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -152,8 +175,12 @@ print("exit code", ended.returncode, "  folder:", sorted(path.name for path in (
 print_error(lambda: checkpointer.restore(folder / "crash" / "two", {"x": jnp.ones(1 << 24)}))
 
 # %% [markdown]
+# On a local file system, a rename happens completely or not at all. So a folder with its final name is a complete checkpoint.
+#
 # ## A loop that survives kill -9
-# A step of training reads the parameters, the optimizer state, a key and a batch. **All four need a place in the checkpoint**, and the batch is given by the position of the loader. `ocp.CheckpointManager` numbers the checkpoints, finds the latest complete one, and deletes old ones.
+# A training step reads the parameters, the optimizer state, a key and a batch. **The checkpoint must contain all that determines the next step.** The position of the data loader stands for the batch.
+#
+# The script of the next two cells trains a small network with dropout and shuffled batches. Its first half is an ordinary training step.
 
 # %%
 LOOP = """
@@ -176,11 +203,14 @@ params = {"w": jax.random.normal(subkey, (16,)), "b": jnp.zeros(16), "v": jnp.on
 state = {"params": params, "opt": optimizer.init(params), "key": key}
 """
 
+# %% [markdown]
+# The second half is the loop. `ocp.CheckpointManager` numbers the checkpoints, finds the latest complete one, and deletes old ones. After a restart, the fresh state from the first half serves as the target of `restore`.
+
 # %%
 LOOP += """
 from absl import logging
-logging.set_verbosity(logging.ERROR)  # Orbax logs a warning when it removes what a killed process has left
-position = 0  # of the loader
+logging.set_verbosity(logging.ERROR)  # no warning about the temporary folder of a killed process
+position = 0  # of the data loader
 with ocp.CheckpointManager(folder, options=ocp.CheckpointManagerOptions(max_to_keep=2)) as manager:
     done = manager.latest_step() or 0
     if done:
@@ -191,50 +221,63 @@ with ocp.CheckpointManager(folder, options=ocp.CheckpointManagerOptions(max_to_k
         position += 1
         state, loss = step(state, batch)
         print(number, float(loss).hex(), flush=True)  # all bits of the loss
-        time.sleep(0.03)  # as if the model were larger
+        time.sleep(0.03)  # a step of a larger model takes longer
         if number % 10 == 0:
             manager.save(number, args=ocp.args.StandardSave({"state": state, "position": position}))
 """
 
 # %% [markdown]
-# We run it once without an interruption. Then we start it again and again in another folder, and kill each process when it has printed a certain step.
+# We run the script once without an interruption. In another folder, we start it three times, and kill the first two processes when they have printed step 17 and step 34.
 
 
 # %%
 def run(name, kill_after=None):
     """Runs the loop in a process, which is killed after this step. Returns the losses {step: bits}."""
-    losses, command = {}, [sys.executable, "-c", LOOP, str(folder / name), "60"]
+    losses, command = {}, [sys.executable, "-c", LOOP, str(folder / name), "40"]
     with subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE) as process:
         for line in process.stdout:
-            number, losses_bits = line.split()
-            losses[int(number)] = losses_bits
+            number, bits = line.split()
+            losses[int(number)] = bits
             if int(number) == kill_after:
                 process.kill()
                 break
     return losses
 
 
-whole = run("whole")
-attempts = [run("killed", kill_after) for kill_after in (17, 34, 52, None)]
+with ThreadPoolExecutor() as pool:  # the uninterrupted run in the background
+    whole = pool.submit(run, "whole")
+    attempts = [run("killed", kill_after) for kill_after in (17, 34, None)]
+whole = whole.result()
+
+# %% [markdown]
+# The plot shows which steps each process has computed. The vertical lines are the steps after which the script saves.
 
 # %%
-_, axes = plots.subplots(height=2.7)
-axes.plot(whole.keys(), [float.fromhex(bits) for bits in whole.values()], color=plots.QUIET, label="without a stop")
-for number, losses in enumerate(attempts, 1):
-    values = np.array([float.fromhex(bits) for bits in losses.values()])
-    axes.plot(losses.keys(), values * 1.6**number, marker=".", label=f"attempt {number}")
-axes.set(xlabel="step", ylabel="loss (attempts shifted up)", yscale="log")
-axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+_, axes = plots.subplots(height=2.2)
+for row, losses in enumerate((whole, *attempts)):
+    axes.plot(losses.keys(), [row] * len(losses), marker="o", markersize=5, linestyle="none")
+for number in range(10, 41, 10):
+    axes.axvline(number + 0.5, color=plots.QUIET, linewidth=1)
+axes.set(xlabel="step", yticks=range(4), yticklabels=["uninterrupted", "attempt 1", "attempt 2", "attempt 3"])
+axes.invert_yaxis()
 ranges = ", ".join(f"{min(losses)} to {max(losses)}" for losses in attempts)
-plots.show(f"The losses of the run without a stop, and of four attempts, which are shifted up. Their steps: {ranges}.")
-print("steps of the attempts:", ranges)
+plots.show(f"The steps of the uninterrupted run, 1 to {max(whole)}, and of three attempts: {ranges}.")
+print("loss of step 40, without and with interruptions:", whole[40], attempts[-1][40])
 print("all losses bitwise equal:", all(whole[step] == bits for losses in attempts for step, bits in losses.items()))
 
 # %% [markdown]
-# Each attempt resumes after the last complete checkpoint. A checkpoint that was being written when the process was killed does not count. All losses are equal to the last bit. Bitwise equality needs the same program on the same kind of device, because another compiler or mesh may round differently. If you leave out the key or the position, the losses differ without any error. The exercise *A training loop that resumes exactly* shows it.
+# Each attempt resumes after the latest complete checkpoint, so some steps are computed twice. If the process is killed while Orbax writes a checkpoint, the one before counts. All losses are equal to the last bit.
+#
+# Without the key or the position in the checkpoint, the loop would use other dropout masks or other batches after a restart. There would be no error. Bitwise equality also needs the same program on the same kind of device, because another compiler or mesh may add numbers in another order.
 #
 # ## Export a program
-# A checkpoint needs your code. `jax.export` saves the *program* as bytes, without parameters unless you close over them. Such an [export](../docs/glossary.md#export) is a program for fixed shapes. A **symbolic dimension** ([shape polymorphism](../docs/glossary.md#shape-polymorphism)) stands for any size.
+# A checkpoint contains only arrays. To use them, you need the Python code of the model, and its libraries. [`jax.export`](https://docs.jax.dev/en/latest/export/export.html) saves the *program* instead: it traces and lowers a jitted function to StableHLO (lesson 02), and `serialize` returns this program as bytes. The parameters are arguments, so they are not in the [export](../docs/glossary.md#export).
+#
+# Three options matter in practice.
+#
+# - An export accepts only the shapes for which it was traced. With a **symbolic dimension** ([shape polymorphism](../docs/glossary.md#shape-polymorphism)) such as `b`, one program accepts any size.
+# - `platforms` lists the platforms to lower for. This machine need not have them.
+# - An export has no derivative, unless `serialize` receives `vjp_order`. This argument adds the program of the backward pass.
 
 # %%
 params = {"w": jnp.ones((4, 3)) / 4, "b": jnp.zeros(3)}
