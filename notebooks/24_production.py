@@ -61,7 +61,7 @@ grid = jax.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 # ## Save a state
 # A long run will be interrupted: a machine fails, or its time limit ends. **What must be on disk, so that you lose only time?** The lesson first saves one tree of arrays, and then a whole training run.
 #
-# [Orbax](https://orbax.readthedocs.io) is the [checkpoint](../docs/glossary.md#checkpoint) library that the JAX and Flax documentation recommends. It saves a pytree to a folder that does not exist yet. The leaves may be arrays on any mesh, random keys and Python numbers.
+# [Orbax](https://orbax.readthedocs.io) is the [checkpoint](../docs/glossary.md#checkpoint) library that the Flax documentation uses. It saves a pytree to a folder that does not exist yet. The leaves may be arrays on any mesh, random keys and Python numbers.
 
 # %%
 w = jax.device_put(np.arange(1 << 22, dtype=np.float32).reshape(2048, 2048), NamedSharding(mesh, P("d")))
@@ -296,11 +296,11 @@ blob = exported.serialize(vjp_order=1)  # with one backward pass
 print(len(blob), "bytes for", exported.platforms, *exported.in_avals, "->", *exported.out_avals)
 
 # %% [markdown] predict="production-new-process"
-# Another process has only this file, and neither `predict` nor a model library. Which of these calls works there, with parameters of the right shapes?
+# The next script runs in a new process. It has only this file, and neither `predict` nor a model library. Which calls work there?
 #
-# - [ ] only a batch of the size at the export | The export has no size, because `b` is a symbol.
-# - [x] batches of 1 and of 7, and a gradient with respect to the parameters | Right. The bytes contain the program for any `b`, and its backward pass.
-# - [ ] batches of any size and of any number of features | The number of features was 4 at the export, so the program requires 4.
+# - [ ] a forward pass for the batch size of the export | There is no such size. At the export, `b` was a symbol.
+# - [x] forward passes for batches of 1 and 7, and the gradient with respect to the parameters | Right. The bytes contain the program for any `b`, and its backward pass.
+# - [ ] forward passes for batches of 1 and 7, but no gradient | `vjp_order=1` has added the backward pass.
 
 # %%
 SERVE = """
@@ -313,11 +313,16 @@ print("gradient", jax.grad(lambda params: exported.call(params, jnp.ones((2, 4))
 """
 command = [sys.executable, "-c", SERVE, str(folder / "model.bin")]
 print(subprocess.run(command, env=environment, text=True, capture_output=True).stdout)
+
+# %% [markdown]
+# The number of features was 4 at the export, and the dtype was float32. An export checks both in each call.
+
+# %%
 print_error(lambda: exported.call(params, jnp.ones((2, 5))), length=200)
 print_error(lambda: exported.call(params, jnp.ones((2, 4), jnp.int32)), length=200)
 
 # %% [markdown]
-# With a symbol, each step of the function must be valid for all sizes. A Python `if` on the size fails, as does a `reshape` that needs an even size. State what you know in the shape, such as `2*b`.
+# With a symbol, each operation must be valid for all sizes. For example, JAX cannot trace a Python `if` that compares the symbol with 10, or a `reshape` that needs an even size. If the size is always even, state this in the shape: `2*b` instead of `b`.
 
 # %%
 halves = jax.jit(lambda x: x.reshape(-1, 2).sum(axis=1))
@@ -326,11 +331,13 @@ print(*jax.export.export(halves)(jax.ShapeDtypeStruct((2 * b,), jnp.float32)).ou
 
 # %% [markdown]
 # ## Several processes
-# On a cluster, each machine runs its own process, with the same program. `jax.distributed.initialize` connects them to process 0, the [coordinator](../docs/glossary.md#coordinator). Afterwards, `jax.devices()` contains the devices of all processes, and a mesh may span all of them. A process can read only the shards of its own devices, which are **[addressable](../docs/glossary.md#addressable)**.
+# On a cluster, every machine runs its own process with the same program, which is called *multi-controller* execution. `jax.distributed.initialize(address, count, index)` connects the processes. `address` belongs to process 0, the [coordinator](../docs/glossary.md#coordinator). On Slurm, Open MPI, Kubernetes and Cloud TPUs, JAX can detect the three arguments.
+#
+# Afterwards, `jax.devices()` contains the devices of all processes, and a mesh may span all of them. A process can read only the shards of its own devices, which are **[addressable](../docs/glossary.md#addressable)**.
 #
 # ![Two processes with four devices each. Each process loads half of the rows of a batch. make_array_from_process_local_data combines them into one global array of eight shards. Process 0 can read shards 0 to 3, process 1 shards 4 to 7. A jitted sum with a replicated result is an all-reduce between the processes, and afterwards each device has the sum.](../images/production_processes.svg)
 #
-# The next script runs in two processes on this machine. They have four simulated devices each, and communicate over the loopback address.
+# The next script follows this figure. Each process loads its own rows, and `make_array_from_process_local_data` combines them into one global array. Then the processes sum it, and try to read all of it.
 
 # %%
 WORKER = """
@@ -338,7 +345,7 @@ import sys, jax, numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 index, count, address = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 jax.config.update("jax_num_cpu_devices", 8 // count)
-jax.distributed.initialize(address, count, index)
+jax.distributed.initialize(address, count, index, initialization_timeout=60)
 mesh = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Auto,))
 rows = 8 // count  # that this process loads
 local = np.arange(rows, dtype=np.float32) + rows * jax.process_index()
@@ -352,6 +359,9 @@ except RuntimeError as problem:
     text += "\\n  RuntimeError: " + str(problem)[:99]
 sys.stdout.write("\\n" + text + "\\n")
 """
+
+# %% [markdown]
+# We start the script twice on this machine. The processes have four simulated devices each, and communicate over the loopback address 127.0.0.1.
 
 
 # %%
@@ -370,41 +380,60 @@ def start_processes(script, count, *args):
 print(start_processes(WORKER, 2)[0])
 
 # %% [markdown]
-# `make_array_from_process_local_data` takes the rows of this process, and returns the array of all processes. The sum has the same value in both processes, because its sharding `P()` replicates it. To read a partitioned array, use `jax.experimental.multihost_utils.process_allgather`, or save it with Orbax, which lets each process write its part. **Every process must run the same computations in the same order**, because each collective waits for all of them.
+# The sum is the same in both processes. Its sharding `P()` replicates it, so each process has a copy. The batch is partitioned, so no process can read it as a whole. To do so, gather it with `jax.experimental.multihost_utils.process_allgather`.
+#
+# **Every process must run the same computations in the same order**, because each collective waits for all of them. An `if jax.process_index() == 0:` around a collective therefore hangs. It is right around `print`.
 #
 # ## When one process fails
-# The processes send heartbeats to the coordinator. The next script shortens their timeout from 100 to 5 seconds, and process 1 kills itself. How long does process 0 wait?
+# All processes send heartbeats to the coordinator. If it has received none for 100 seconds, it considers the process dead. The next script shortens this timeout to 3 seconds. First process 1 kills itself, then, in a second run, process 0. How long does the other process continue?
 
 # %%
 FAIL = """
 import os, signal, sys, time, jax
-index, count, address = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-jax.distributed.initialize(address, count, index, heartbeat_timeout_seconds=5)
-print(f"process {index} is connected", flush=True)
-if index == 1:
+index, count, address, killed = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+jax.distributed.initialize(address, count, index, initialization_timeout=60, heartbeat_timeout_seconds=3)
+if index == killed:
     os.kill(os.getpid(), signal.SIGKILL)
 began = time.monotonic()
 while time.monotonic() - began < 30:
-    print(f"process 0 runs for {time.monotonic() - began:.0f} s", flush=True)
-    time.sleep(1)
+    print(f"process {index} ran for {time.monotonic() - began:.1f} s", flush=True)
+    time.sleep(0.1)
 """
-text, ended = start_processes(FAIL, 2)
-lines = text.splitlines()
-print(lines[0], lines[-1], lines[-2], sep="\n")
-print("exit codes:", [process.returncode for process in ended])
+for killed in ("1", "0"):
+    text, ended = start_processes(FAIL, 2, killed)
+    print(f"process {killed} is killed:", text.splitlines()[-1], "  exit codes", [process.returncode for process in ended])
 
 # %% [markdown]
-# JAX ended process 0, too (signal 6, an abort), because the collectives of the others could never finish. The usual reaction is to start all processes again, and to resume at the last checkpoint. If the coordinator fails, the others notice the closed connection immediately.
+# In both runs, JAX ended the surviving process (signal 6, an abort), because its next collective could never finish. If process 1 fails, this takes as long as the timeout. If the coordinator fails, its connections are closed, and the other process ends immediately. The usual reaction is to restart all processes, which resume from the last checkpoint.
 #
-# ## Deeper: four processes
-# The same script runs in four processes with two devices each.
+# ## Deeper: a checkpoint of two processes
+# With several processes, all of them call `save` with the same global array. Each one writes a part of what its own devices store. We restore the result in this process, which has all eight devices.
 
 # %%
-print("\n".join(line for line in start_processes(WORKER, 4)[0].splitlines() if line.startswith("process")))
+SAVE = """
+import sys, jax, numpy as np, orbax.checkpoint as ocp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+index, count, address, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+jax.config.update("jax_num_cpu_devices", 8 // count)
+jax.distributed.initialize(address, count, index, initialization_timeout=60)
+mesh = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Auto,))
+rows = np.random.default_rng(index).normal(size=(512, 256)).astype(np.float32)
+x = jax.make_array_from_process_local_data(NamedSharding(mesh, P("d")), rows)
+with ocp.StandardCheckpointer() as checkpointer:
+    checkpointer.save(folder, {"x": x})
+"""
+start_processes(SAVE, 2, str(folder / "processes"))
+for part in sorted((folder / "processes").glob("ocdbt.process_*")):
+    print(part.name, sum(path.stat().st_size for path in part.rglob("*") if path.is_file()), "bytes")
+rows = np.concatenate([np.random.default_rng(index).normal(size=(512, 256)).astype(np.float32) for index in (0, 1)])
+found = checkpointer.restore(
+    folder / "processes", {"x": jax.ShapeDtypeStruct((1024, 256), jnp.float32, sharding=NamedSharding(grid, P("x")))}
+)["x"]
+print("equal:", bool((np.asarray(found) == rows).all()), found.sharding.spec, f"{rows.nbytes} bytes in memory")
 
 # %% [markdown]
 # ## Deeper: restore a part
-# To fine-tune, you may need the weights without the rest. With `partial_restore=True`, Orbax reads only what the target contains. `metadata` returns the shapes without reading any array.
+# For fine-tuning, you may need the weights without the optimizer state. `metadata` returns the shapes and dtypes of a checkpoint, and reads no array. With `partial_restore=True`, the target may contain a part of the tree, and Orbax restores only this part.
 
 # %%
 found = checkpointer.metadata(folder / "first").item_metadata
@@ -419,7 +448,7 @@ print(list(only), only["w"].sharding.spec)
 
 # %% [markdown]
 # ## Deeper: export for many devices, and versions
-# An export contains the shardings and the number of devices, but not which devices. The loading process needs a mesh of this size.
+# An export contains the shardings of its arguments, and the number of devices. It does not contain which devices they were. The process that loads it needs a mesh of this size.
 
 # %%
 layout = [jax.ShapeDtypeStruct((16, 8), jnp.float32, sharding=NamedSharding(mesh, P("d")))]
@@ -428,16 +457,28 @@ x = jax.device_put(np.ones((16, 8), np.float32), NamedSharding(mesh, P("d")))
 again = jax.export.deserialize(column_sums.serialize())
 print(again.nr_devices, "devices:", jax.jit(again.call)(x))
 print_error(lambda: again.call(np.ones((16, 8), np.float32)), length=240)
+
+# %% [markdown]
+# Not every program can be exported. The first function below calls Python, and the second calls C++ code that is registered as `my_op`. An export also has the version of its *calling convention*, which has to be one that the loading JAX supports.
+
+# %%
+x = jnp.ones(3)
+print_error(lambda: jax.export.export(jax.jit(lambda x: jax.pure_callback(np.sin, x, x)))(x))
+print_error(lambda: jax.export.export(jax.jit(lambda x: jax.ffi.ffi_call("my_op", x)(x)))(x), length=110)
 lowest, highest = (
     getattr(jax.export, f"{name}imum_supported_calling_convention_version") for name in ("min", "max")
 )
 print("calling convention", again.calling_convention_version, "of the supported", lowest, "to", highest)
 
 # %% [markdown]
-# An export also states the version of its *calling convention*. JAX guarantees that exports can be loaded by later releases for six months, so an archive needs the checkpoint and the source code, too. `jax.export` refuses host callbacks and FFI calls that it does not know. **Load exports and checkpoints only from people whom you trust**, because `deserialize` does not check its input.
+# `jax.export` accepts a custom call only if its target is in JAX's list of stable targets, or if the argument `disabled_checks` names the target. Host callbacks are not supported.
+#
+# According to the [documentation](https://docs.jax.dev/en/latest/export/export.html#compatibility-guarantees), an export works with releases of JAX up to six months newer than the release that wrote it, and up to three weeks older. So it is no archive: also keep the checkpoint and the source code.
+#
+# **Load exports and checkpoints only from sources that you trust.** `deserialize` does not check whether its input is well formed, and calling the result executes the program.
 #
 # ## Deeper: serve requests
-# A server receives single requests. Larger batches use the device better, but each request waits for its batch. An executable that was compiled ahead of time never compiles while a request waits. We compile for a few batch sizes, and pad each batch to the next of them.
+# A server receives single requests. If it combines them into batches, the device answers more of them per second, but each request waits for its batch. `jax.jit` would compile for every new batch size while a request waits. So we compile ahead of time for three sizes, and pad each batch to the next of them.
 
 # %%
 keys = jax.random.split(jax.random.key(0), 3)
@@ -462,6 +503,9 @@ def answer(requests):
     return np.asarray(compiled[size](layers, padded))[: len(requests)]
 
 
+# %% [markdown]
+# We measure the time of a batch, and the number of requests that are answered per millisecond.
+
 # %%
 counts = (1, 2, 8, 16, 64)
 requests = np.ones((64, 512), np.float32)
@@ -469,38 +513,23 @@ times = time_ms(*[lambda n=n: answer(requests[:n]) for n in counts])
 rate = [n / ms for n, ms in zip(counts, times, strict=True)]
 _, axes = plots.subplots(1, 2, height=2.5)
 axes[0].plot(counts, times, marker="o")
-axes[0].set(xlabel="requests in a batch", ylabel="milliseconds", ylim=(0, None))
+axes[0].set(ylabel="milliseconds", ylim=(0, None))
 axes[1].plot(counts, rate, marker="o")
-axes[1].set(xlabel="requests in a batch", ylabel="requests per millisecond", ylim=(0, None))
+axes[1].set(ylabel="requests per millisecond", ylim=(0, None))
+for ax in axes:
+    ax.set(xlabel="requests in a batch", xscale="log", xticks=counts, xticklabels=counts)
+    ax.minorticks_off()
 plots.show(
     f"Left: a batch of 1 takes {times[0]:.2f} ms, a batch of 64 takes {times[-1]:.2f} ms. "
     f"Right: {rate[0]:.1f} and {rate[-1]:.1f} requests per millisecond."
 )
-print_error(lambda: compiled[8](layers, requests), length=180)
+print_error(lambda: compiled[8](layers, requests), length=400)
 
 # %% [markdown]
-# ## Deeper: start faster
-# A restarted process compiles again, unless it has a persistent compilation cache (lesson 14). We measure the first call in two processes with the same cache folder.
-
-# %%
-FIRST = """
-import sys, time, jax, jax.numpy as jnp
-jax.config.update("jax_compilation_cache_dir", sys.argv[1])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-x, start = jnp.ones((64, 64)), time.perf_counter()
-f = jax.jit(lambda x: jax.lax.fori_loop(0, 20, lambda i, x: jnp.linalg.qr(x)[0] @ jnp.cos(x), x))
-f(x).block_until_ready()
-print(f"{1e3 * (time.perf_counter() - start):.0f} ms")
-"""
-for name in ("empty cache", "filled cache"):
-    command = [sys.executable, "-c", FIRST, str(folder / "cache")]
-    print(name, subprocess.run(command, env=environment, text=True, capture_output=True).stdout.strip())
-
-# %% [markdown]
-# All processes of a cluster may share one folder. Only trusted users may write to it.
+# Batches of 2 and 8 requests run the same executable, and so do 16 and 64. Padding costs the difference between the two rates. A compiled executable never compiles again, so it rejects other shapes. A restarted server can read its executables from the persistent cache (lesson 14).
 #
 # ## Deeper: logging and a progress bar
-# `float(loss)` waits for the device. A loop that prints each loss cannot run ahead (lesson 01), so read the losses rarely, and after the next step has been dispatched. Only process 0 should print. Orbax and JAX log with Python's `logging`, and `jax.log_compiles` shows an unexpected compilation.
+# `float(loss)` waits for the device, so a loop that prints each loss cannot run ahead of it (lesson 01). Read the loss rarely, and only after later steps have been dispatched. The next loop prints the loss of 20 steps ago, which is finished by then. With several processes, only process 0 shows the bar.
 
 # %%
 import io
@@ -508,15 +537,15 @@ import io
 from tqdm import tqdm
 
 bar_text, pending = io.StringIO(), None
-step = jax.jit(lambda x: jnp.tanh(x @ x) / 2)
-value = jnp.eye(256)
+step = jax.jit(lambda x: x - 0.02 * x @ (x.T @ x - jnp.eye(256)))  # makes x orthogonal
+value = jax.random.normal(jax.random.key(0), (256, 256)) / 32
 with tqdm(total=100, file=bar_text, disable=jax.process_index() != 0, ncols=70) as bar:
     for number in range(100):
         value = step(value)
         if number % 20 == 19:
             if pending is not None:
-                bar.set_postfix(mean=f"{float(pending):.1e}")  # of 20 steps ago: it is ready
-            pending = value.mean()
+                bar.set_postfix(loss=f"{float(pending):.1f}")  # of 20 steps ago
+            pending = jnp.sum((value.T @ value - jnp.eye(256)) ** 2)
             bar.update(20)
 print(bar_text.getvalue().split("\r")[-1])
 
@@ -549,4 +578,4 @@ temporary.cleanup()
 # | `host_local_array_to_global_array`, `GlobalDeviceArray` | `jax.make_array_from_process_local_data` |
 # | `jax.experimental.compilation_cache.initialize_cache` | the setting `jax_compilation_cache_dir` |
 #
-# The documentation of [JAX](https://docs.jax.dev/en/latest/export/index.html) and of [Orbax](https://orbax.readthedocs.io) has more. In the first exercise, you compute which rows a process loads.
+# Next to this API of Orbax, there is a new one in `orbax.checkpoint.experimental.v1`, which may still change. The documentation of [export](https://docs.jax.dev/en/latest/export/index.html), of [several processes](https://docs.jax.dev/en/latest/multi_process.html) and of [Orbax](https://orbax.readthedocs.io) has more. In the first exercise, you compute which rows a process loads.
