@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 24 · Production: save, export, serve, connect
 #
-# *The core takes about 30 minutes. Five "Deeper" sections can be skipped. Then do [the exercises](../exercises/24_production/24_production.ipynb).* After the core, you can save a training run and resume it exactly after a crash, restore it on a different mesh, export a program that runs without your Python code, and connect several processes that compute together.
+# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/24_production/24_production.ipynb).* After the core, you can save a training run and resume it exactly after a crash, restore it on a different mesh, export a program that runs without your Python code, and connect several processes that compute together.
 #
 # **Prerequisites.** Keys (lesson 07), training with Optax (09), `lower` and `compile` (14), shardings (16), data parallelism (18). Try to answer these questions from memory.
 #
@@ -59,7 +59,7 @@ grid = jax.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 
 # %% [markdown]
 # ## Save a state
-# A long run will be interrupted: a machine fails, or its time limit ends. **What must be on disk, so that you lose only time?** The lesson first saves one tree of arrays, and then a whole training run.
+# A long run will be interrupted: a machine fails, or its time limit ends. **What must be on disk, so that you lose only time?**
 #
 # [Orbax](https://orbax.readthedocs.io) is the [checkpoint](../docs/glossary.md#checkpoint) library that the Flax documentation uses. It saves a pytree to a folder that does not exist yet. The leaves may be arrays on any mesh, random keys and Python numbers.
 
@@ -74,13 +74,13 @@ for path in sorted((folder / "first").iterdir()):
     print(path.name)
 
 # %% [markdown] predict="production-async"
-# `ocdbt.process_0` contains the values that process 0 has written. There is only this process here. The other files contain the structure of the tree, shapes, dtypes and shardings, and an index of the values.
+# `ocdbt.process_0` contains the values that process 0, the only one here, has written. The other files describe the tree and its shardings.
 #
 # `save` is *asynchronous*: it returns before the checkpoint is complete. Suppose that the next training step donates the saved array, while Orbax still writes files. Which values does the checkpoint contain?
 #
-# - [x] the values at the call of `save` | Right. `save` first transfers the arrays to the host. Only then it returns, and background threads write the files.
-# - [ ] the values after the step, or a mixture | Then every asynchronous checkpoint would be wrong. `save` transfers the arrays to the host before it returns.
-# - [ ] none, because the donated array was deleted | A deleted array cannot be read, but `save` has transferred it to the host before.
+# - [x] the values at the call of `save` | Right. `save` returns after the values have been transferred to the host. Background threads then write the files.
+# - [ ] the values after the step, or a mixture | Then asynchronous checkpoints would be useless. `save` transfers the values to the host before it returns.
+# - [ ] none, because the donated array was deleted | Donation would come too late: `save` has already transferred the values to the host.
 
 # %%
 step = jax.jit(lambda x: 2 * x, donate_argnums=0)
@@ -88,39 +88,12 @@ x = step(jnp.ones(1 << 24))  # 64 MiB of 2.0
 checkpointer.save(folder / "before", {"x": x})
 x = step(x)
 x.block_until_ready()
-print("complete before the step ended:", (folder / "before").exists())
+print("complete when the step has ended:", (folder / "before").exists())
 checkpointer.wait_until_finished()
 print("in the checkpoint:", checkpointer.restore(folder / "before", {"x": x})["x"][:3], "  after the step:", x[:3])
 
 # %% [markdown]
-# How long does training have to wait? The next cell measures the time until `save` returns, and until the checkpoint is complete.
-
-# %%
-sizes, returned, complete = (16, 18, 20, 22, 24), [], []  # log2 of the number of elements
-for size in sizes:
-    values = {"x": jax.device_put(np.random.default_rng(0).normal(size=1 << size).astype(np.float32))}
-    start = time.perf_counter()
-    checkpointer.save(folder / f"size_{size}", values)
-    returned.append(1e3 * (time.perf_counter() - start))
-    checkpointer.wait_until_finished()
-    complete.append(1e3 * (time.perf_counter() - start))
-
-_, axes = plots.subplots(height=2.6)
-mebibytes = [4 * 2**size / 2**20 for size in sizes]
-axes.loglog(mebibytes, complete, marker="s", label="until the checkpoint is complete")
-axes.loglog(mebibytes, returned, marker="o", label="until save returns")
-axes.set(xlabel="size of the array in MiB", ylabel="milliseconds", xticks=mebibytes, yticks=(10, 30, 100, 300))
-axes.xaxis.set_major_formatter("{x:g}")
-axes.yaxis.set_major_formatter("{x:g}")
-axes.minorticks_off()
-axes.legend()
-plots.show(
-    f"Time to save an array of {mebibytes[0]:g} to {mebibytes[-1]:g} MiB. For the largest one, save returns after "
-    f"{returned[-1]:.0f} ms, and the checkpoint is complete after {complete[-1]:.0f} ms."
-)
-
-# %% [markdown]
-# Training waits only until `save` returns. On an accelerator, most of this time is the transfer from the device to the host. **Always wait before the program ends or reads the checkpoint**: call `wait_until_finished`, or use the checkpointer in a `with` statement.
+# Training waits only until `save` returns, which the first *Deeper* section measures. **Always wait before the program ends or reads the checkpoint**: call `wait_until_finished`, or use the checkpointer in a `with` statement.
 #
 # ## Restore on other devices
 # Orbax stores a partitioned array in chunks, from which it can assemble any part. So the mesh may change between saving and restoring. The *target* of `restore` is a tree with a `jax.ShapeDtypeStruct` for each array. It states the shape, the dtype, and the sharding that you want now. Here, the mesh changes from eight devices in a row to two by four devices.
@@ -138,10 +111,13 @@ same = bool((np.asarray(restored["w"]) == np.asarray(w)).all())
 print("equal:", same, "  epoch", restored["epoch"], "  bytes on device 0:", bytes_on_device(restored["w"]))
 
 # %% [markdown]
-# The array was never stored as a whole on one device. Without a target, Orbax uses the saved shardings, which fail on a machine with other devices. With a target, it compares the structure and the shapes. The next cell makes three typical mistakes: a wrong shape, a target that lacks leaves, and a folder that exists already.
+# Without a target, Orbax uses the saved shardings, so it needs the same devices. The next cell makes three typical mistakes: a wrong shape, a target that lacks leaves, and a folder that exists already.
 
 # %%
-wrong_shape = {**target, "w": jax.ShapeDtypeStruct((2048, 1024), jnp.float32, sharding=NamedSharding(grid, P("y", "x")))}
+wrong_shape = {
+    **target,
+    "w": jax.ShapeDtypeStruct((2048, 1024), jnp.float32, sharding=NamedSharding(grid, P("y", "x"))),
+}
 print_error(lambda: checkpointer.restore(folder / "first", wrong_shape), length=160)
 print_error(lambda: checkpointer.restore(folder / "first", {"w": target["w"]}), length=130)
 print_error(lambda: checkpointer.save(folder / "first", state), length=130)
@@ -180,7 +156,7 @@ print_error(lambda: checkpointer.restore(folder / "crash" / "two", {"x": jnp.one
 # ## A loop that survives kill -9
 # A training step reads the parameters, the optimizer state, a key and a batch. **The checkpoint must contain all that determines the next step.** The position of the data loader stands for the batch.
 #
-# The script of the next two cells trains a small network with dropout and shuffled batches. Its first half is an ordinary training step.
+# The next script trains a small network with dropout and shuffled batches. Its first half is an ordinary training step.
 
 # %%
 LOOP = """
@@ -266,18 +242,18 @@ print("loss of step 40, without and with interruptions:", whole[40], attempts[-1
 print("all losses bitwise equal:", all(whole[step] == bits for losses in attempts for step, bits in losses.items()))
 
 # %% [markdown]
-# Each attempt resumes after the latest complete checkpoint, so some steps are computed twice. If the process is killed while Orbax writes a checkpoint, the one before counts. All losses are equal to the last bit.
+# Each attempt resumes after the latest complete checkpoint, so some steps are computed twice. An incomplete checkpoint does not count. All losses are equal to the last bit.
 #
-# Without the key or the position in the checkpoint, the loop would use other dropout masks or other batches after a restart. There would be no error. Bitwise equality also needs the same program on the same kind of device, because another compiler or mesh may add numbers in another order.
+# Without the key or the position in the checkpoint, the restarted loop would use other dropout masks or other batches, without any error. Bitwise equality also needs the same program on the same kind of device: another compiler or mesh may add numbers in another order.
 #
 # ## Export a program
-# A checkpoint contains only arrays. To use them, you need the Python code of the model, and its libraries. [`jax.export`](https://docs.jax.dev/en/latest/export/export.html) saves the *program* instead: it traces and lowers a jitted function to StableHLO (lesson 02), and `serialize` returns this program as bytes. The parameters are arguments, so they are not in the [export](../docs/glossary.md#export).
+# To use a checkpoint, you need the Python code of the model, and its libraries. [`jax.export`](https://docs.jax.dev/en/latest/export/export.html) saves the *program* instead: it traces and lowers a jitted function to StableHLO (lesson 02), and `serialize` returns this program as bytes. The parameters are arguments, so they are not in the [export](../docs/glossary.md#export).
 #
-# Three options matter in practice.
+# Three options matter:
 #
 # - An export accepts only the shapes for which it was traced. With a **symbolic dimension** ([shape polymorphism](../docs/glossary.md#shape-polymorphism)) such as `b`, one program accepts any size.
-# - `platforms` lists the platforms to lower for. This machine need not have them.
-# - An export has no derivative, unless `serialize` receives `vjp_order`. This argument adds the program of the backward pass.
+# - `platforms` lists the target platforms, which this machine need not have.
+# - An export has no derivative, unless `serialize` receives `vjp_order`. It adds the backward pass.
 
 # %%
 params = {"w": jnp.ones((4, 3)) / 4, "b": jnp.zeros(3)}
@@ -296,7 +272,7 @@ blob = exported.serialize(vjp_order=1)  # with one backward pass
 print(len(blob), "bytes for", exported.platforms, *exported.in_avals, "->", *exported.out_avals)
 
 # %% [markdown] predict="production-new-process"
-# The next script runs in a new process. It has only this file, and neither `predict` nor a model library. Which calls work there?
+# The next script has only this file, and neither `predict` nor a model library. Which calls work there?
 #
 # - [ ] a forward pass for the batch size of the export | There is no such size. At the export, `b` was a symbol.
 # - [x] forward passes for batches of 1 and 7, and the gradient with respect to the parameters | Right. The bytes contain the program for any `b`, and its backward pass.
@@ -331,13 +307,13 @@ print(*jax.export.export(halves)(jax.ShapeDtypeStruct((2 * b,), jnp.float32)).ou
 
 # %% [markdown]
 # ## Several processes
-# On a cluster, every machine runs its own process with the same program, which is called *multi-controller* execution. `jax.distributed.initialize(address, count, index)` connects the processes. `address` belongs to process 0, the [coordinator](../docs/glossary.md#coordinator). On Slurm, Open MPI, Kubernetes and Cloud TPUs, JAX can detect the three arguments.
+# On a cluster, every machine runs its own process with the same program. `jax.distributed.initialize(address, count, index)` connects the processes. `address` belongs to process 0, the [coordinator](../docs/glossary.md#coordinator). On Slurm, Open MPI, Kubernetes and Cloud TPUs, JAX can detect the three arguments.
 #
 # Afterwards, `jax.devices()` contains the devices of all processes, and a mesh may span all of them. A process can read only the shards of its own devices, which are **[addressable](../docs/glossary.md#addressable)**.
 #
 # ![Two processes with four devices each. Each process loads half of the rows of a batch. make_array_from_process_local_data combines them into one global array of eight shards. Process 0 can read shards 0 to 3, process 1 shards 4 to 7. A jitted sum with a replicated result is an all-reduce between the processes, and afterwards each device has the sum.](../images/production_processes.svg)
 #
-# The next script follows this figure. Each process loads its own rows, and `make_array_from_process_local_data` combines them into one global array. Then the processes sum it, and try to read all of it.
+# The next script follows this figure. Each process loads its rows, the sum runs over the rows of both processes, and then each process tries to read the whole batch.
 
 # %%
 WORKER = """
@@ -380,11 +356,45 @@ def start_processes(script, count, *args):
 print(start_processes(WORKER, 2)[0])
 
 # %% [markdown]
-# The sum is the same in both processes. Its sharding `P()` replicates it, so each process has a copy. The batch is partitioned, so no process can read it as a whole. To do so, gather it with `jax.experimental.multihost_utils.process_allgather`.
+# The sum has the sharding `P()`, so each process has a copy. The batch is partitioned, so no process can read the whole of it. `jax.experimental.multihost_utils.process_allgather` returns a copy of a partitioned array in each process.
 #
-# **Every process must run the same computations in the same order**, because each collective waits for all of them. An `if jax.process_index() == 0:` around a collective therefore hangs. It is right around `print`.
+# **Every process must run the same computations in the same order**, because each collective waits for all of them. So never put a computation on a global array under `if jax.process_index() == 0:`. This condition is for `print` and for log files.
 #
-# ## When one process fails
+# ## Deeper: how long save takes
+# The next cell measures the time until `save` returns, and until the checkpoint is complete.
+
+# %%
+sizes, returned, complete = (16, 18, 20, 22, 24), [], []  # log2 of the number of elements
+for size in sizes:
+    values = {"x": jax.device_put(np.random.default_rng(0).normal(size=1 << size).astype(np.float32))}
+    start = time.perf_counter()
+    checkpointer.save(folder / f"size_{size}", values)
+    returned.append(1e3 * (time.perf_counter() - start))
+    checkpointer.wait_until_finished()
+    complete.append(1e3 * (time.perf_counter() - start))
+
+# %% [markdown]
+# Both axes are logarithmic.
+
+# %%
+_, axes = plots.subplots(height=2.6)
+mebibytes = [4 * 2**size / 2**20 for size in sizes]
+axes.loglog(mebibytes, complete, marker="s", label="until the checkpoint is complete")
+axes.loglog(mebibytes, returned, marker="o", label="until save returns")
+axes.set(xlabel="size of the array in MiB", ylabel="milliseconds", xticks=mebibytes, yticks=(10, 30, 100, 300))
+axes.xaxis.set_major_formatter("{x:g}")
+axes.yaxis.set_major_formatter("{x:g}")
+axes.minorticks_off()
+axes.legend()
+plots.show(
+    f"Time to save an array of {mebibytes[0]:g} to {mebibytes[-1]:g} MiB. For the largest one, save returns after "
+    f"{returned[-1]:.0f} ms, and the checkpoint is complete after {complete[-1]:.0f} ms."
+)
+
+# %% [markdown]
+# For small arrays, both times hardly depend on the size. For the largest one, most of the time passes after `save` has returned. On an accelerator, the lower curve also contains the transfer from the device to the host.
+#
+# ## Deeper: when one process fails
 # All processes send heartbeats to the coordinator. If it has received none for 100 seconds, it considers the process dead. The next script shortens this timeout to 3 seconds. First process 1 kills itself, then, in a second run, process 0. How long does the other process continue?
 
 # %%
@@ -401,7 +411,9 @@ while time.monotonic() - began < 30:
 """
 for killed in ("1", "0"):
     text, ended = start_processes(FAIL, 2, killed)
-    print(f"process {killed} is killed:", text.splitlines()[-1], "  exit codes", [process.returncode for process in ended])
+    print(
+        f"process {killed} is killed:", text.splitlines()[-1], "  exit codes", [process.returncode for process in ended]
+    )
 
 # %% [markdown]
 # In both runs, JAX ended the surviving process (signal 6, an abort), because its next collective could never finish. If process 1 fails, this takes as long as the timeout. If the coordinator fails, its connections are closed, and the other process ends immediately. The usual reaction is to restart all processes, which resume from the last checkpoint.
@@ -465,9 +477,7 @@ print_error(lambda: again.call(np.ones((16, 8), np.float32)), length=240)
 x = jnp.ones(3)
 print_error(lambda: jax.export.export(jax.jit(lambda x: jax.pure_callback(np.sin, x, x)))(x))
 print_error(lambda: jax.export.export(jax.jit(lambda x: jax.ffi.ffi_call("my_op", x)(x)))(x), length=110)
-lowest, highest = (
-    getattr(jax.export, f"{name}imum_supported_calling_convention_version") for name in ("min", "max")
-)
+lowest, highest = (getattr(jax.export, f"{name}imum_supported_calling_convention_version") for name in ("min", "max"))
 print("calling convention", again.calling_convention_version, "of the supported", lowest, "to", highest)
 
 # %% [markdown]
@@ -478,7 +488,7 @@ print("calling convention", again.calling_convention_version, "of the supported"
 # **Load exports and checkpoints only from sources that you trust.** `deserialize` does not check whether its input is well formed, and calling the result executes the program.
 #
 # ## Deeper: serve requests
-# A server receives single requests. If it combines them into batches, the device answers more of them per second, but each request waits for its batch. `jax.jit` would compile for every new batch size while a request waits. So we compile ahead of time for three sizes, and pad each batch to the next of them.
+# A server receives single requests. Batches use the device better, but each request waits for its batch to be full. `jax.jit` would compile for every new batch size while a request waits. So we compile ahead of time for three sizes, and pad each batch to the next of them.
 
 # %%
 keys = jax.random.split(jax.random.key(0), 3)
@@ -526,7 +536,7 @@ plots.show(
 print_error(lambda: compiled[8](layers, requests), length=400)
 
 # %% [markdown]
-# Batches of 2 and 8 requests run the same executable, and so do 16 and 64. Padding costs the difference between the two rates. A compiled executable never compiles again, so it rejects other shapes. A restarted server can read its executables from the persistent cache (lesson 14).
+# Batches of 2 and 8 requests run the same executable, and so do 16 and 64. So padding lowers the rate for 2 and for 16. A compiled executable never compiles again, so it rejects other shapes. A restarted server can read its executables from the persistent cache (lesson 14).
 #
 # ## Deeper: logging and a progress bar
 # `float(loss)` waits for the device, so a loop that prints each loss cannot run ahead of it (lesson 01). Read the loss rarely, and only after later steps have been dispatched. The next loop prints the loss of 20 steps ago, which is finished by then. With several processes, only process 0 shows the bar.
@@ -576,6 +586,5 @@ temporary.cleanup()
 # | `jax.experimental.export` | `jax.export` |
 # | `jax2tf.convert` to save a program | `jax.export` |
 # | `host_local_array_to_global_array`, `GlobalDeviceArray` | `jax.make_array_from_process_local_data` |
-# | `jax.experimental.compilation_cache.initialize_cache` | the setting `jax_compilation_cache_dir` |
 #
 # Next to this API of Orbax, there is a new one in `orbax.checkpoint.experimental.v1`, which may still change. The documentation of [export](https://docs.jax.dev/en/latest/export/index.html), of [several processes](https://docs.jax.dev/en/latest/multi_process.html) and of [Orbax](https://orbax.readthedocs.io) has more. In the first exercise, you compute which rows a process loads.
