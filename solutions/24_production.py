@@ -131,7 +131,7 @@ def stop_after(steps):
 # ## Which rows does this process load?
 # **Goal.** Each process loads only the rows that its own devices store. Compute which rows these are. Two lines are missing.
 #
-# **Signature.** `local_rows(sharding, shape, ids)` takes a `NamedSharding`, the shape of a whole array (a tuple), and `ids`, the ids of the devices of one process. It returns `(start, stop)` as two ints. The devices store rows of axis 0 only from `start` to `stop - 1`, and both of these rows are stored.
+# **Signature.** `local_rows(sharding, shape, ids)` takes a `NamedSharding`, the shape of a whole array (a tuple), and `ids`, the ids of the devices of one process. It returns `(start, stop)` as two ints. `start` is the first row of axis 0 that one of these devices stores, and `stop` is the last such row plus 1. Rows between them that only other devices store do not matter.
 #
 # **Example.** On `grid(4, 2)` with the spec `P("data", "model")` and the shape `(16, 6)`, each device stores 4 rows. Devices 4 to 7 store rows 8 to 15, so `local_rows(sharding, (16, 6), [4, 5, 6, 7])` is `(8, 16)`.
 #
@@ -287,7 +287,7 @@ def local_rows(sharding, shape, ids):
 
 # %% [markdown] task="production-save-and-reshard" stars=2 minutes=15 skills="production-local-rows,06_pytrees"
 # ## Save on one mesh, restore on another
-# **Goal.** Save a state with Orbax. Restore it on a mesh of another shape, with every leaf directly in its new sharding.
+# **Goal.** Save a state with Orbax. Restore it on another mesh, so that every leaf has a new sharding.
 #
 # **Signature.** `save(folder, state)` writes a checkpoint to `folder`, a string, which does not exist yet. `state` is a nested dict of arrays. `restore(folder, like, specs, mesh)` returns the state. `like` is a tree of the same structure with a `jax.ShapeDtypeStruct` for each leaf, and `specs` has a `P` for each leaf.
 #
@@ -409,7 +409,7 @@ for rows in (4, 16):
     require(failure is not None, "A stored array of another shape is accepted.")
 
 # %% [markdown] why="production-save-and-reshard"
-# A checkpoint contains whole arrays, stored in chunks, and not the layout of a mesh. The target decides which device reads which part. **Next:** What has to be in `like` if the checkpoint also contains the state of an Adam optimizer?
+# Orbax stores an array in chunks, from which any part can be read. The checkpoint also contains the old shardings, but the shardings of the target replace them. **Next:** What has to be in `like` if the checkpoint also contains the state of an Adam optimizer?
 
 
 # %% wrong="production-save-and-reshard" because="Restores without a target. Orbax then uses the shardings that were saved, and not those of the new mesh."
@@ -932,7 +932,7 @@ def export_sharded(f, shapes, specs, out_spec, mesh):
 # ## A training loop that resumes exactly
 # **Goal.** Write a training loop that can stop at any step. The next call resumes at the last checkpoint, and every loss is **bitwise equal** to that of a run that never stopped.
 #
-# **Signature.** `train(folder, seed, steps, save_every, after_step)` trains until `steps` steps have been performed in total, and returns a dict from the number of each step that this call has performed to its loss, a Python float. The first step has the number 1. `folder` is a string, and the folder may not exist yet.
+# **Signature.** `train(folder, seed, steps, save_every, after_step)` trains until `steps` steps have been performed in total, in this call and all earlier ones. It returns a dict `{step: loss}` of the steps that this call has performed. The first step has the number 1, and the losses are Python floats. `folder` is a string with an absolute path, and the folder may not exist yet.
 #
 # The setup contains the parts. `start(seed)` returns `(params, opt_state, key)`. For each step, in this order:
 # 1. `key, subkey = jax.random.split(key)`
@@ -940,11 +940,13 @@ def export_sharded(f, shapes, specs, out_spec, mesh):
 # 3. call `after_step(step)`, which may raise an exception
 # 4. save a checkpoint if the step is a multiple of `save_every`
 #
-# `loader.state` is a dict of two ints, and `Loader(state)` continues there.
+# `loader.state` is a dict of two ints. `Loader(state)` is a loader that continues at this position.
 #
 # **Example.** `train(folder, 0, 7, 3, stop_after(5))` raises `Stopped` after step 5. Then `train(folder, 0, 7, 3, stop_after(None))` resumes at the checkpoint of step 3 and returns a dict with the keys 4, 5, 6 and 7.
 #
-# **Judged.** The losses of an uninterrupted run. The step at which a call resumes, and its losses, bitwise, for several seeds, intervals and stops: before the first checkpoint, directly before and after one is saved, and several times in one run. A call after the last step returns an empty dict if the last step was saved. A checkpoint must be complete before the next step begins, because the checks interrupt the run there. **Not judged.** The number of checkpoints that you keep.
+# **Judged.** The losses of an uninterrupted run, and the steps and losses of a resumed one, bitwise. The checks use several seeds and intervals. They stop a run before the first checkpoint, directly before and after a checkpoint, and several times.
+#
+# A checkpoint must be complete before the next step begins. If the last step was saved, a further call returns an empty dict. **Not judged.** The number of checkpoints that you keep.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1317,9 +1319,9 @@ def train(folder, seed, steps, save_every, after_step):
 
 # %% [markdown] task="production-two-processes" stars=3 minutes=25 skills="production-local-rows,18_data_parallel"
 # ## A mean over processes
-# **Goal.** Each process has evaluated its own examples, and not all of them have equally many. Compute the mean over all examples of all processes, in every process.
+# **Goal.** Each process has evaluated its own examples, and their number differs between the processes. Compute the mean over all examples in every process.
 #
-# **Signature.** `global_mean(rows)` is called in every process, with its own rows, a NumPy array `float32[n,d]`. `n` may differ between the processes, and may be 0 in some of them, but `d` is the same. It returns the mean over the rows of all processes, a `float32[d]`, in every process. The processes are connected, so `jax.process_count()` and `jax.devices()` include all of them. Each process has several devices.
+# **Signature.** `global_mean(rows)` is called in every process, with its own rows, a NumPy array `float32[n,d]`. The number `n` may be 0 in some processes, and `d` is the same in all. It returns the mean over the rows of all processes, a `float32[d]`, in every process. The processes are connected, so `jax.process_count()` and `jax.devices()` include all of them. Each process has several devices.
 #
 # The check starts new processes that contain **only the code of your answer cell** and these names: `functools`, `math`, `jax`, `jnp`, `np`, `AxisType`, `Mesh`, `NamedSharding` and `P`. Import everything else in the cell. In your notebook, `processes.run(global_mean, [(rows_0,), (rows_1,)], devices=2)` starts two processes with two devices each, and returns a list of their results.
 #
