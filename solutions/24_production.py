@@ -190,13 +190,7 @@ for sizes, entry in (
     shape = (blocks * each, *(12,) * int(rng.integers(0, 3)))
     count = mesh.size // 2
     # Of devices 1 and 2, the later one may store the earlier rows.
-    for ids in (
-        (1, 2),
-        range(count),
-        range(count, mesh.size),
-        [int(rng.integers(mesh.size))],
-        rng.permutation(mesh.size)[:3],
-    ):
+    for ids in ((1, 2), range(count), range(count, mesh.size), [int(rng.integers(mesh.size))], rng.permutation(mesh.size)[:3]):
         stored = []
         for one in ids:
             position = dict(zip(("data", "model"), np.unravel_index(int(one), sizes), strict=True))
@@ -386,9 +380,7 @@ for mesh, deep in ((grid(4, 2), False), (grid(2, 2), True)):
     if deep:
         values = {"model": {"one": values, "two": {"kernel": draw(columns, rows)}}}
         entries = {"model": {"one": entries, "two": {"kernel": P(None, ("data", "model"))}}}
-    state = jax.tree.map(
-        lambda leaf: place(eight, leaf, "data") if leaf.ndim == 2 and len(leaf) % 8 == 0 else leaf, values
-    )
+    state = jax.tree.map(lambda leaf: place(eight, leaf, "data") if leaf.ndim == 2 and len(leaf) % 8 == 0 else leaf, values)
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), values)
     with case("for a nested state on fewer devices" if deep else "for a state on another mesh"):
         got = ask(probe_reshard, state, like, entries, mesh)
@@ -411,11 +403,7 @@ def probe_other_shape(state, shapes, layout, other):
 
 mesh, specs = grid(2, 4), {"w": P("data", "model")}
 state = {"w": place(mesh, inputs.rng().normal(size=(8, 8)).astype(np.float32), "data")}
-compare(
-    ask(probe_other_shape, state, {"w": jax.ShapeDtypeStruct((8, 8), jnp.float32)}, specs, mesh),
-    state,
-    label="the state",
-)
+compare(ask(probe_other_shape, state, {"w": jax.ShapeDtypeStruct((8, 8), jnp.float32)}, specs, mesh), state, label="the state")
 for rows in (4, 16):
     failure = error(probe_other_shape, state, {"w": jax.ShapeDtypeStruct((rows, 8), jnp.float32)}, specs, mesh)
     require(failure is not None, "A stored array of another shape is accepted.")
@@ -482,9 +470,7 @@ def save(folder, state):
 
 def restore(folder, like, specs, mesh):
     target = jax.tree.map(
-        lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, jnp.float32, sharding=NamedSharding(mesh, spec)),
-        like,
-        specs,
+        lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, jnp.float32, sharding=NamedSharding(mesh, spec)), like, specs
     )
     with ocp.StandardCheckpointer() as checkpointer:
         return checkpointer.restore(folder, target)
@@ -858,9 +844,7 @@ for mesh, specs, out_spec in (
     count, own = ask(probe_layout, shapes, specs, out_spec, mesh)
     require(int(count) == mesh.size, "The export is not for all devices of the mesh.")
     wanted = [NamedSharding(mesh, spec).shard_shape(shape) for spec, shape in zip(specs, shapes, strict=True)]
-    require(
-        [tuple(shape) for shape in own] == wanted, "In the export, the arguments do not have the shards of their specs."
-    )
+    require([tuple(shape) for shape in own] == wanted, "In the export, the arguments do not have the shards of their specs.")
 
 # %% [markdown] why="production-export-sharded"
 # The export contains the partitioned StableHLO program with the sharding of each argument and of the result. The number of devices is fixed, but not which devices. The loading process chooses its own mesh of this size. **Next:** Why can a program that was exported for eight devices not run on sixteen?
@@ -1023,17 +1007,11 @@ def probe_example():
 
 
 uninterrupted, raised, resumed = ask(probe_example)
-require(
-    sorted(uninterrupted) == list(range(1, 8)),
-    f"The first run returned the steps {sorted(uninterrupted)}; expected 1 to 7.",
-)
+require(sorted(uninterrupted) == list(range(1, 8)), f"The first run returned the steps {sorted(uninterrupted)}; expected 1 to 7.")
 require(raised, "An exception of after_step has to leave train.")
 require(sorted(resumed) == [4, 5, 6, 7], f"The resumed run performed the steps {sorted(resumed)}; expected 4 to 7.")
 for step, loss in resumed.items():
-    require(
-        loss == uninterrupted[step],
-        f"The loss of step {step} is {loss!r} after resuming, but {uninterrupted[step]!r} without a stop.",
-    )
+    require(loss == uninterrupted[step], f"The loss of step {step} is {loss!r} after resuming, but {uninterrupted[step]!r} without a stop.")
 
 # %% hidden="production-resume-exactly" name="uninterrupted" points=1
 """A run without a stop performs the given steps."""
@@ -1053,12 +1031,7 @@ for step in range(1, 7):
     weights, moments, value = update(weights, moments, own, reader.next_batch())
     wanted[step] = float(value)
 require(isinstance(got, dict) and sorted(got) == sorted(wanted), "The numbers of the steps are wrong.")
-compare(
-    np.array([got[n] for n in wanted], np.float32),
-    np.array([*wanted.values()], np.float32),
-    label="the losses",
-    rtol=1e-3,
-)
+compare(np.array([got[n] for n in wanted], np.float32), np.array([*wanted.values()], np.float32), label="the losses", rtol=1e-3)
 
 # %% hidden="production-resume-exactly" name="resumed" points=4
 """Every stop is resumed at the last checkpoint, with bitwise equal losses."""
@@ -1086,9 +1059,7 @@ for steps, save_every, stops in (
     whole, *parts = ask(probe_stops, int(rng.integers(1, 1000)), steps, save_every, stops)
     saved = 0
     with case("for a run that is stopped and resumed"):
-        require(
-            sorted(whole) == list(range(1, steps + 1)), "The numbers of the steps of an uninterrupted run are wrong."
-        )
+        require(sorted(whole) == list(range(1, steps + 1)), "The numbers of the steps of an uninterrupted run are wrong.")
         require(np.isfinite([*whole.values()]).all(), "A loss is not finite.")
         for stop, part in zip(stops, parts, strict=True):
             last = (stop - 1) // save_every * save_every if stop else 0
@@ -1096,9 +1067,7 @@ for steps, save_every, stops in (
                 require(part is None, "An exception of after_step does not leave train.")
                 saved = max(saved, last)
                 continue
-            require(
-                sorted(part) == list(range(saved + 1, steps + 1)), "The run does not resume after the last checkpoint."
-            )
+            require(sorted(part) == list(range(saved + 1, steps + 1)), "The run does not resume after the last checkpoint.")
             require(all(part[n] == whole[n] for n in part), "A loss after resuming is not bitwise equal.")
             saved = steps // save_every * save_every
 
