@@ -1387,16 +1387,20 @@ def probe_several(count, every):
 
 
 rng = inputs.rng()
-cases = [(2, [int(rng.integers(3, 6)), int(rng.integers(7, 12))]), (1, [0, int(rng.integers(2, 6))])]
+cases = [
+    ("two processes with two devices each", 2, [int(rng.integers(3, 6)), int(rng.integers(7, 12))]),
+    ("a process with one device and no rows", 1, [0, int(rng.integers(2, 6))]),
+]
 if not processes.loopback():
-    cases = [(2, [4])]  # a single process, which needs none
-for count, lengths in cases:
+    cases = [("a single process", 2, [4])]  # which needs none
+for words, count, lengths in cases:
     width = int(rng.integers(2, 6))
     every = [rng.normal(size=(n, width)).astype(np.float32) + 2 * i for i, n in enumerate(lengths)]
-    results = ask(probe_several, count, every)
-    require(len(results) == len(every), "There is not one result for each process.")
-    for result in results:
-        compare(np.asarray(result), np.concatenate(every).mean(axis=0), label="the mean in a process")
+    with case(words):
+        results = ask(probe_several, count, every)
+        require(len(results) == len(every), "There is not one result for each process.")
+        for result in results:
+            compare(np.asarray(result), np.concatenate(every).mean(axis=0), label="the mean in a process")
 processes.need_loopback()
 
 # %% [markdown] why="production-two-processes"
