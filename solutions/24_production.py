@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import orbax.checkpoint as ocp
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 # Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
@@ -190,7 +190,13 @@ for sizes, entry in (
     shape = (blocks * each, *(12,) * int(rng.integers(0, 3)))
     count = mesh.size // 2
     # Of devices 1 and 2, the later one may store the earlier rows.
-    for ids in ((1, 2), range(count), range(count, mesh.size), [int(rng.integers(mesh.size))], rng.permutation(mesh.size)[:3]):
+    for ids in (
+        (1, 2),
+        range(count),
+        range(count, mesh.size),
+        [int(rng.integers(mesh.size))],
+        rng.permutation(mesh.size)[:3],
+    ):
         stored = []
         for one in ids:
             position = dict(zip(("data", "model"), np.unravel_index(int(one), sizes), strict=True))
@@ -380,7 +386,9 @@ for mesh, deep in ((grid(4, 2), False), (grid(2, 2), True)):
     if deep:
         values = {"model": {"one": values, "two": {"kernel": draw(columns, rows)}}}
         entries = {"model": {"one": entries, "two": {"kernel": P(None, ("data", "model"))}}}
-    state = jax.tree.map(lambda leaf: place(eight, leaf, "data") if leaf.ndim == 2 and len(leaf) % 8 == 0 else leaf, values)
+    state = jax.tree.map(
+        lambda leaf: place(eight, leaf, "data") if leaf.ndim == 2 and len(leaf) % 8 == 0 else leaf, values
+    )
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), values)
     with case("for a nested state on fewer devices" if deep else "for a state on another mesh"):
         got = ask(probe_reshard, state, like, entries, mesh)
@@ -403,7 +411,11 @@ def probe_other_shape(state, shapes, layout, other):
 
 mesh, specs = grid(2, 4), {"w": P("data", "model")}
 state = {"w": place(mesh, inputs.rng().normal(size=(8, 8)).astype(np.float32), "data")}
-compare(ask(probe_other_shape, state, {"w": jax.ShapeDtypeStruct((8, 8), jnp.float32)}, specs, mesh), state, label="the state")
+compare(
+    ask(probe_other_shape, state, {"w": jax.ShapeDtypeStruct((8, 8), jnp.float32)}, specs, mesh),
+    state,
+    label="the state",
+)
 for rows in (4, 16):
     failure = error(probe_other_shape, state, {"w": jax.ShapeDtypeStruct((rows, 8), jnp.float32)}, specs, mesh)
     require(failure is not None, "A stored array of another shape is accepted.")
@@ -470,7 +482,9 @@ def save(folder, state):
 
 def restore(folder, like, specs, mesh):
     target = jax.tree.map(
-        lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, jnp.float32, sharding=NamedSharding(mesh, spec)), like, specs
+        lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, jnp.float32, sharding=NamedSharding(mesh, spec)),
+        like,
+        specs,
     )
     with ocp.StandardCheckpointer() as checkpointer:
         return checkpointer.restore(folder, target)
@@ -844,7 +858,9 @@ for mesh, specs, out_spec in (
     count, own = ask(probe_layout, shapes, specs, out_spec, mesh)
     require(int(count) == mesh.size, "The export is not for all devices of the mesh.")
     wanted = [NamedSharding(mesh, spec).shard_shape(shape) for spec, shape in zip(specs, shapes, strict=True)]
-    require([tuple(shape) for shape in own] == wanted, "In the export, the arguments do not have the shards of their specs.")
+    require(
+        [tuple(shape) for shape in own] == wanted, "In the export, the arguments do not have the shards of their specs."
+    )
 
 # %% [markdown] why="production-export-sharded"
 # The export contains the partitioned StableHLO program with the sharding of each argument and of the result. The number of devices is fixed, but not which devices. The loading process chooses its own mesh of this size. **Next:** Why can a program that was exported for eight devices not run on sixteen?
@@ -922,7 +938,9 @@ def export_sharded(f, shapes, specs, out_spec, mesh):
 
 # %% right="production-export-sharded"
 def export_sharded(f, shapes, specs, out_spec, mesh):
-    arrays = [jax.device_put(jnp.zeros(shape), NamedSharding(mesh, spec)) for shape, spec in zip(shapes, specs)]
+    arrays = [
+        jax.device_put(jnp.zeros(shape), NamedSharding(mesh, spec)) for shape, spec in zip(shapes, specs, strict=True)
+    ]
     constrain = lambda *args: jax.lax.with_sharding_constraint(f(*args), NamedSharding(mesh, out_spec))
     compiled = jax.jit(constrain, out_shardings=NamedSharding(mesh, out_spec))
     return jax.export.export(compiled)(*arrays).serialize()
@@ -1005,11 +1023,17 @@ def probe_example():
 
 
 uninterrupted, raised, resumed = ask(probe_example)
-require(sorted(uninterrupted) == list(range(1, 8)), f"The first run returned the steps {sorted(uninterrupted)}; expected 1 to 7.")
+require(
+    sorted(uninterrupted) == list(range(1, 8)),
+    f"The first run returned the steps {sorted(uninterrupted)}; expected 1 to 7.",
+)
 require(raised, "An exception of after_step has to leave train.")
 require(sorted(resumed) == [4, 5, 6, 7], f"The resumed run performed the steps {sorted(resumed)}; expected 4 to 7.")
 for step, loss in resumed.items():
-    require(loss == uninterrupted[step], f"The loss of step {step} is {loss!r} after resuming, but {uninterrupted[step]!r} without a stop.")
+    require(
+        loss == uninterrupted[step],
+        f"The loss of step {step} is {loss!r} after resuming, but {uninterrupted[step]!r} without a stop.",
+    )
 
 # %% hidden="production-resume-exactly" name="uninterrupted" points=1
 """A run without a stop performs the given steps."""
@@ -1029,7 +1053,12 @@ for step in range(1, 7):
     weights, moments, value = update(weights, moments, own, reader.next_batch())
     wanted[step] = float(value)
 require(isinstance(got, dict) and sorted(got) == sorted(wanted), "The numbers of the steps are wrong.")
-compare(np.array([got[n] for n in wanted], np.float32), np.array([*wanted.values()], np.float32), label="the losses", rtol=1e-3)
+compare(
+    np.array([got[n] for n in wanted], np.float32),
+    np.array([*wanted.values()], np.float32),
+    label="the losses",
+    rtol=1e-3,
+)
 
 # %% hidden="production-resume-exactly" name="resumed" points=4
 """Every stop is resumed at the last checkpoint, with bitwise equal losses."""
@@ -1057,7 +1086,9 @@ for steps, save_every, stops in (
     whole, *parts = ask(probe_stops, int(rng.integers(1, 1000)), steps, save_every, stops)
     saved = 0
     with case("for a run that is stopped and resumed"):
-        require(sorted(whole) == list(range(1, steps + 1)), "The numbers of the steps of an uninterrupted run are wrong.")
+        require(
+            sorted(whole) == list(range(1, steps + 1)), "The numbers of the steps of an uninterrupted run are wrong."
+        )
         require(np.isfinite([*whole.values()]).all(), "A loss is not finite.")
         for stop, part in zip(stops, parts, strict=True):
             last = (stop - 1) // save_every * save_every if stop else 0
@@ -1065,7 +1096,9 @@ for steps, save_every, stops in (
                 require(part is None, "An exception of after_step does not leave train.")
                 saved = max(saved, last)
                 continue
-            require(sorted(part) == list(range(saved + 1, steps + 1)), "The run does not resume after the last checkpoint.")
+            require(
+                sorted(part) == list(range(saved + 1, steps + 1)), "The run does not resume after the last checkpoint."
+            )
             require(all(part[n] == whole[n] for n in part), "A loss after resuming is not bitwise equal.")
             saved = steps // save_every * save_every
 
@@ -1372,7 +1405,8 @@ def probe_two(first, second):
 
 
 rows = inputs.rng().normal(size=(5, 2)).astype(np.float32)
-compare(np.asarray(ask(probe_alone, rows)[0]), rows.mean(axis=0), label="the mean in a single process")
+with case("a single process"):
+    compare(np.asarray(ask(probe_alone, rows)[0]), rows.mean(axis=0), label="the mean")
 processes.need_loopback()
 results = ask(probe_two, np.float32([[1, 10]]), np.float32([[4, 40], [7, 70]]))
 for process, result in enumerate(results):
@@ -1405,6 +1439,18 @@ processes.need_loopback()
 
 # %% [markdown] why="production-two-processes"
 # Every process contributes an array of the same shape, although its number of rows is its own. The sum over a partitioned axis is an all-reduce between the processes, and the replicated result is available in each of them. **Next:** How would you compute the median over all processes, and what would each process have to send?
+
+
+# %% equivalent="production-two-processes" because="JAX makes float32 of the float64 that np.append returns."
+# dropped cast, X.astype(Y) -> X: local = np.append(rows.sum(axis=0), len(rows)).astype(np.float32)
+
+
+# %% equivalent="production-two-processes" because="Each process calls the function once, so its first size is its only one."
+# hard-coded size, len(X) -> globals().setdefault("first", len(X)): local = np.append(rows.sum(axis=0), len(rows)).astype(np.float32)
+
+
+# %% equivalent="production-two-processes" because="The mean over the processes divides both the sum and the number by the same."
+# swapped function, sum -> mean: total = jax.jit(lambda parts: parts.sum(axis=0), out_shardings=NamedSharding(mesh, P()))(parts)
 
 
 # %% wrong="production-two-processes" because="Averages the means of the processes. A process with few rows then counts as much as one with many, and one without rows gives NaN."
@@ -1450,7 +1496,7 @@ def global_mean(rows):
     return total[:-1] / total[-1]
 
 
-# %% wrong="production-two-processes" because="Uses the local devices only, so the processes do not exchange anything."
+# %% wrong="production-two-processes" because="Computes the mean of the process's own rows only. Nothing is communicated."
 def global_mean(rows):
     local = np.append(rows.sum(axis=0), len(rows)).astype(np.float32)
     mesh = Mesh(np.array(jax.local_devices()), ("all",))
@@ -1486,4 +1532,22 @@ def global_mean(rows):
     parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("all")), padded)
     add = jax.shard_map(lambda part: jax.lax.psum(part[0], "all"), mesh=mesh, in_specs=P("all"), out_specs=P())
     total = jax.jit(add)(parts).addressable_data(0)
+    return total[:-1] / total[-1]
+
+
+# %% right="production-two-processes"
+def global_mean(rows):
+    mesh = Mesh(np.array(jax.devices()), ("all",))
+    own = jax.local_devices()
+    shares = [rows[i :: len(own)] for i in range(len(own))]
+    sums = [np.float32([[*share.sum(axis=0), len(share)]]) for share in shares]
+    blocks = [jax.device_put(block, device) for block, device in zip(sums, own, strict=True)]
+    shape = (jax.device_count(), rows.shape[1] + 1)
+    table = jax.make_array_from_single_device_arrays(shape, NamedSharding(mesh, P("all")), blocks)
+
+    @functools.partial(jax.shard_map, mesh=mesh, in_specs=P("all"), out_specs=P())
+    def add(block):
+        return jax.lax.psum(block.sum(axis=0), "all")
+
+    total = np.asarray(jax.jit(add)(table))
     return total[:-1] / total[-1]
