@@ -274,6 +274,21 @@ def local_rows(sharding, shape, ids):
             return slices[0].indices(shape[0])[:2]
 
 
+# %% wrong="production-local-rows" because="Expects adjacent rows: the first row plus the number of rows that are stored. The rows of a process may have a gap."
+def local_rows(sharding, shape, ids):
+    found = [slices[0] for device, slices in sharding.devices_indices_map(shape).items() if device.id in ids]
+    starts = {rows.indices(shape[0])[0] for rows in found}
+    return min(starts), min(starts) + len(starts) * sharding.shard_shape(shape)[0]
+
+
+# %% wrong="production-local-rows" because="Expects that axis 0 is partitioned along `data` or not at all."
+def local_rows(sharding, shape, ids):
+    found = [slices[0] for device, slices in sharding.devices_indices_map(shape).items() if device.id in ids]
+    each = shape[0] // sharding.mesh.shape["data"] if "data" in str(sharding.spec) else shape[0]
+    starts = [rows.start or 0 for rows in found]
+    return min(starts), max(starts) + each
+
+
 # %% right="production-local-rows"
 def local_rows(sharding, shape, ids):
     stored = np.zeros(shape[0], bool)
@@ -299,7 +314,7 @@ def local_rows(sharding, shape, ids):
 #
 # **Example.** A state `{"w": float32[8,4], "step": int32[]}` is saved while `w` is stored with `P("data")` on `grid(8, names=("data",))`. After `restore(folder, like, {"w": P("model", "data"), "step": P()}, grid(2, 4))`, each of eight devices stores a block (2, 2) of `w`.
 #
-# **Judged.** The values, the dtypes (float32, bfloat16, int32 and bool) and the shardings of all leaves, for several structures and meshes, also on fewer devices than before. `restore` runs after `save` has returned, so `save` must wait until the checkpoint is complete. `restore` fails with an exception if a stored array has another shape than `like`. **Not judged.** The format of the files.
+# **Judged.** The values, the dtypes (float32, bfloat16, int32 and bool) and the shardings of all leaves, for several structures and meshes, also on fewer devices than before. As soon as `save` has returned, the checks also copy the folder and restore from the copy, so `save` must wait until the checkpoint is complete. `restore` fails with an exception if a stored array has another shape than `like`. **Not judged.** The format of the files.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -371,6 +386,19 @@ def probe_reshard(state, shapes, layout, other):
         return restore(place, shapes, layout, other)
 
 
+def probe_copy(state, shapes, layout, other):
+    import contextlib
+    import shutil
+
+    with tempfile.TemporaryDirectory() as parent:
+        saved, copied = Path(parent) / "first", Path(parent) / "second"
+        saved.mkdir()
+        save(str(saved / "saved"), state)
+        with contextlib.suppress(OSError):  # of files that are being written, which restoring reveals
+            shutil.copytree(saved, copied)
+        return restore(str(copied / "saved"), shapes, layout, other)
+
+
 rng = inputs.rng()
 eight = grid(8, names=("data",))
 draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
@@ -397,6 +425,8 @@ for mesh, deep in ((grid(4, 2), False), (grid(2, 2), True)):
             wanted = NamedSharding(mesh, spec)
             same = isinstance(leaf, jax.Array) and leaf.sharding.is_equivalent_to(wanted, leaf.ndim)
             require(same, "A leaf does not have the sharding of its spec on the new mesh.")
+    with case("for a copy of the folder as soon as save has returned"):
+        compare(ask(probe_copy, state, like, entries, mesh), values, label="the state")
 
 # %% hidden="production-save-and-reshard" name="other-shape" points=1
 """A stored array of another shape is an error, and a state of the right shape is not."""
@@ -525,6 +555,49 @@ def restore(folder, like, specs, mesh):
     )
     with ocp.StandardCheckpointer() as checkpointer:
         return checkpointer.restore(folder, target, strict=False)
+
+
+# %% wrong="production-save-and-reshard" because="Does not wait until the checkpoint is complete. StandardCheckpointer writes in the background."
+WRITER = ocp.StandardCheckpointer()
+
+
+def save(folder, state):
+    WRITER.save(folder, state)
+
+
+def restore(folder, like, specs, mesh):
+    WRITER.wait_until_finished()
+    target = jax.tree.map(
+        lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec)), like, specs
+    )
+    return WRITER.restore(folder, target)
+
+
+# %% wrong="production-save-and-reshard" because="Does not use `like`, so a stored array of another shape is not noticed."
+def save(folder, state):
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(folder, state)
+
+
+def restore(folder, like, specs, mesh):
+    with ocp.StandardCheckpointer() as checkpointer:
+        stored = checkpointer.restore(folder)
+    return jax.tree.map(lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec)), stored, specs)
+
+
+# %% wrong="production-save-and-reshard" because="Expects an array under every name of the dict. A state may be nested."
+def save(folder, state):
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(folder, state)
+
+
+def restore(folder, like, specs, mesh):
+    target = {
+        name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, specs[name]))
+        for name, leaf in like.items()
+    }
+    with ocp.StandardCheckpointer() as checkpointer:
+        return checkpointer.restore(folder, target)
 
 
 # %% right="production-save-and-reshard"
@@ -928,6 +1001,16 @@ def export_sharded(f, shapes, specs, out_spec, mesh):
     return jax.export.export(jax.jit(constrained, out_shardings=NamedSharding(mesh, out_spec)))(*arguments).serialize()
 
 
+# %% wrong="production-export-sharded" because="Applies `f` to the shards alone with `shard_map`, so the partial sums of the devices are not added."
+def export_sharded(f, shapes, specs, out_spec, mesh):
+    arguments = [
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
+        for shape, spec in zip(shapes, specs, strict=True)
+    ]
+    mapped = jax.shard_map(f, mesh=mesh, in_specs=tuple(specs), out_specs=out_spec, check_vma=False)
+    return jax.export.export(jax.jit(mapped, out_shardings=NamedSharding(mesh, out_spec)))(*arguments).serialize()
+
+
 # %% right="production-export-sharded"
 def export_sharded(f, shapes, specs, out_spec, mesh):
     *own, result = (NamedSharding(mesh, spec) for spec in (*specs, out_spec))
@@ -962,7 +1045,7 @@ def export_sharded(f, shapes, specs, out_spec, mesh):
 #
 # **Example.** `train(folder, 0, 7, 3, stop_after(5))` raises `Stopped` after step 5. Then `train(folder, 0, 7, 3, stop_after(None))` resumes at the checkpoint of step 3 and returns a dict with the keys 4, 5, 6 and 7.
 #
-# **Judged.** The losses of an uninterrupted run. The step at which a call resumes, and its losses, bitwise, for several seeds, intervals and stops: before the first checkpoint, directly before and after one is saved, and several times in one run. A call after the last step returns an empty dict if the last step was saved. A checkpoint must be complete before the next step begins, because the checks interrupt the run there. **Not judged.** The number of checkpoints that you keep.
+# **Judged.** The losses of an uninterrupted run. The step at which a call resumes, and its losses, bitwise, for several seeds, intervals and stops: before the first checkpoint, directly before and after one is saved, and several times in one run. A call after the last step returns an empty dict if the last step was saved. A checkpoint must be complete before the next step begins, because the checks copy the folder during that step, and resume from the copy. A later call may have more steps. **Not judged.** The number of checkpoints that you keep.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1075,6 +1158,29 @@ def probe_stops(seed, steps, save_every, stops):
         return found
 
 
+def probe_copies(seed, steps, save_every):
+    import contextlib
+    import shutil
+
+    with tempfile.TemporaryDirectory() as parent:
+        run, copies = str(Path(parent) / "run"), []
+
+        def copy(step):
+            if step > 1 and step % save_every == 1:  # the step after a checkpoint
+                copies.append(str(Path(parent) / f"copy_{step}"))
+                with contextlib.suppress(OSError):  # of files that are being written, which resuming reveals
+                    shutil.copytree(run, copies[-1])
+
+        whole = train(run, seed, steps, save_every, copy)
+        return [whole, *(train(place, seed, steps, save_every, stop_after(None)) for place in copies)]
+
+
+def probe_longer(seed, shorter, steps, save_every):
+    with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as continued:
+        train(continued, seed, shorter, save_every, stop_after(None))
+        return [train(place, seed, steps, save_every, stop_after(None)) for place in (whole, continued)]
+
+
 rng = inputs.rng()
 for steps, save_every, stops in (
     (9, 4, (5, None)),
@@ -1101,6 +1207,16 @@ for steps, save_every, stops in (
             )
             require(all(part[n] == whole[n] for n in part), "A loss after resuming is not bitwise equal.")
             saved = steps // save_every * save_every
+whole, *parts = ask(probe_copies, int(rng.integers(1, 1000)), 7, 2)
+with case("for a copy of the folder during the step after a checkpoint"):
+    for saved, part in zip((2, 4, 6), parts, strict=True):
+        require(sorted(part) == list(range(saved + 1, 8)), "The run does not resume after the last checkpoint.")
+        require(all(part[n] == whole[n] for n in part), "A loss after resuming is not bitwise equal.")
+shorter = int(rng.integers(4, 6))
+whole, part = ask(probe_longer, int(rng.integers(1, 1000)), shorter, 8, 3)
+with case("for a second call with more steps"):
+    require(sorted(part) == [4, 5, 6, 7, 8], "The run does not resume after the last multiple of save_every.")
+    require(all(part[n] == whole[n] for n in part), "A loss after resuming is not bitwise equal.")
 
 # %% [markdown] why="production-resume-exactly"
 # A step is a function of the parameters, the optimizer state, the key and the batch. If the checkpoint contains the first three and the position of the loader, the resumed run computes with exactly the same numbers. **Next:** How could you derive the key and the batch from the number of the step, so that the checkpoint needs neither?
@@ -1297,6 +1413,74 @@ def train(folder, seed, steps, save_every, after_step):
                 state["epoch"] = loader.state["epoch"]
                 manager.save(step, args=ocp.args.StandardSave(state))
                 manager.wait_until_finished()
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Does not wait until the checkpoint is complete. Orbax writes in the background, also while the next step runs."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state = {"params": params, "opt_state": opt_state, "key": key, "loader": Loader().state}
+    losses = {}
+    with ocp.CheckpointManager(folder) as manager:
+        done = manager.latest_step() or 0
+        if done:
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        loader = Loader(state["loader"])
+        for step in range(done + 1, steps + 1):
+            state["key"], subkey = jax.random.split(state["key"])
+            batch = loader.next_batch()
+            state["params"], state["opt_state"], loss = update(state["params"], state["opt_state"], subkey, batch)
+            losses[step] = float(loss)
+            after_step(step)
+            if step % save_every == 0:
+                state["loader"] = loader.state
+                manager.save(step, args=ocp.args.StandardSave(state))
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Also saves the last step, which need not be a multiple of `save_every`."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state = {"params": params, "opt_state": opt_state, "key": key, "loader": Loader().state}
+    losses = {}
+    with ocp.CheckpointManager(folder) as manager:
+        done = manager.latest_step() or 0
+        if done:
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        loader = Loader(state["loader"])
+        for step in range(done + 1, steps + 1):
+            state["key"], subkey = jax.random.split(state["key"])
+            batch = loader.next_batch()
+            state["params"], state["opt_state"], loss = update(state["params"], state["opt_state"], subkey, batch)
+            losses[step] = float(loss)
+            after_step(step)
+            if step % save_every == 0 or step == steps:
+                state["loader"] = loader.state
+                manager.save(step, args=ocp.args.StandardSave(state))
+                manager.wait_until_finished()
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Saves before it calls `after_step`, so the checkpoint also contains a step that `after_step` has interrupted."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state = {"params": params, "opt_state": opt_state, "key": key, "loader": Loader().state}
+    losses = {}
+    with ocp.CheckpointManager(folder) as manager:
+        done = manager.latest_step() or 0
+        if done:
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        loader = Loader(state["loader"])
+        for step in range(done + 1, steps + 1):
+            state["key"], subkey = jax.random.split(state["key"])
+            batch = loader.next_batch()
+            state["params"], state["opt_state"], loss = update(state["params"], state["opt_state"], subkey, batch)
+            losses[step] = float(loss)
+            if step % save_every == 0:
+                state["loader"] = loader.state
+                manager.save(step, args=ocp.args.StandardSave(state))
+                manager.wait_until_finished()
+            after_step(step)
     return losses
 
 
@@ -1510,6 +1694,15 @@ def global_mean(rows):
     parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("process")), rows.sum(axis=0)[None])
     total = jax.jit(lambda parts: parts.sum(axis=0), out_shardings=NamedSharding(mesh, P()))(parts)
     return np.asarray(total) / (jax.process_count() * len(rows))
+
+
+# %% wrong="production-two-processes" because="Weights the means of the processes by their numbers of rows. The mean of no rows is NaN, and 0 times NaN is NaN."
+def global_mean(rows):
+    mesh = Mesh(np.array(jax.devices()).reshape(jax.process_count(), -1), ("process", "local"))
+    local = np.append(rows.mean(axis=0), len(rows)).astype(np.float32)
+    parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("process")), local[None])
+    weigh = lambda parts: (parts[:, :-1] * parts[:, -1:]).sum(axis=0) / parts[:, -1].sum()
+    return jax.jit(weigh, out_shardings=NamedSharding(mesh, P()))(parts)
 
 
 # %% right="production-two-processes"
