@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import orbax.checkpoint as ocp
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 # Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
@@ -190,7 +190,13 @@ for sizes, entry in (
     shape = (blocks * each, *(12,) * int(rng.integers(0, 3)))
     count = mesh.size // 2
     # Of devices 1 and 2, the later one may store the earlier rows.
-    for ids in ((1, 2), range(count), range(count, mesh.size), [int(rng.integers(mesh.size))], rng.permutation(mesh.size)[:3]):
+    for ids in (
+        (1, 2),
+        range(count),
+        range(count, mesh.size),
+        [int(rng.integers(mesh.size))],
+        rng.permutation(mesh.size)[:3],
+    ):
         stored = []
         for one in ids:
             position = dict(zip(("data", "model"), np.unravel_index(int(one), sizes), strict=True))
@@ -268,6 +274,21 @@ def local_rows(sharding, shape, ids):
             return slices[0].indices(shape[0])[:2]
 
 
+# %% wrong="production-local-rows" because="Expects adjacent rows: the first row plus the number of rows that are stored. The rows of a process may have a gap."
+def local_rows(sharding, shape, ids):
+    found = [slices[0] for device, slices in sharding.devices_indices_map(shape).items() if device.id in ids]
+    starts = {rows.indices(shape[0])[0] for rows in found}
+    return min(starts), min(starts) + len(starts) * sharding.shard_shape(shape)[0]
+
+
+# %% wrong="production-local-rows" because="Expects that axis 0 is partitioned along `data` or not at all."
+def local_rows(sharding, shape, ids):
+    found = [slices[0] for device, slices in sharding.devices_indices_map(shape).items() if device.id in ids]
+    each = shape[0] // sharding.mesh.shape["data"] if "data" in str(sharding.spec) else shape[0]
+    starts = [rows.start or 0 for rows in found]
+    return min(starts), max(starts) + each
+
+
 # %% right="production-local-rows"
 def local_rows(sharding, shape, ids):
     stored = np.zeros(shape[0], bool)
@@ -293,7 +314,7 @@ def local_rows(sharding, shape, ids):
 #
 # **Example.** A state `{"w": float32[8,4], "step": int32[]}` is saved while `w` is stored with `P("data")` on `grid(8, names=("data",))`. After `restore(folder, like, {"w": P("model", "data"), "step": P()}, grid(2, 4))`, each of eight devices stores a block (2, 2) of `w`.
 #
-# **Judged.** The values, the dtypes (float32, bfloat16, int32 and bool) and the shardings of all leaves, for several structures and meshes, also on fewer devices than before. `restore` runs after `save` has returned, so `save` must wait until the checkpoint is complete. `restore` fails with an exception if a stored array has another shape than `like`. **Not judged.** The format of the files.
+# **Judged.** The values, the dtypes (float32, bfloat16, int32 and bool) and the shardings of all leaves, for several structures and meshes, also on fewer devices than before. As soon as `save` has returned, the checks also copy the folder and restore from the copy, so `save` must wait until the checkpoint is complete. `restore` fails with an exception if a stored array has another shape than `like`. **Not judged.** The format of the files.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -365,6 +386,19 @@ def probe_reshard(state, shapes, layout, other):
         return restore(place, shapes, layout, other)
 
 
+def probe_copy(state, shapes, layout, other):
+    import contextlib
+    import shutil
+
+    with tempfile.TemporaryDirectory() as parent:
+        saved, copied = Path(parent) / "first", Path(parent) / "second"
+        saved.mkdir()
+        save(str(saved / "saved"), state)
+        with contextlib.suppress(OSError):  # of files that are being written, which restoring reveals
+            shutil.copytree(saved, copied)
+        return restore(str(copied / "saved"), shapes, layout, other)
+
+
 rng = inputs.rng()
 eight = grid(8, names=("data",))
 draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
@@ -380,7 +414,9 @@ for mesh, deep in ((grid(4, 2), False), (grid(2, 2), True)):
     if deep:
         values = {"model": {"one": values, "two": {"kernel": draw(columns, rows)}}}
         entries = {"model": {"one": entries, "two": {"kernel": P(None, ("data", "model"))}}}
-    state = jax.tree.map(lambda leaf: place(eight, leaf, "data") if leaf.ndim == 2 and len(leaf) % 8 == 0 else leaf, values)
+    state = jax.tree.map(
+        lambda leaf: place(eight, leaf, "data") if leaf.ndim == 2 and len(leaf) % 8 == 0 else leaf, values
+    )
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), values)
     with case("for a nested state on fewer devices" if deep else "for a state on another mesh"):
         got = ask(probe_reshard, state, like, entries, mesh)
@@ -389,6 +425,8 @@ for mesh, deep in ((grid(4, 2), False), (grid(2, 2), True)):
             wanted = NamedSharding(mesh, spec)
             same = isinstance(leaf, jax.Array) and leaf.sharding.is_equivalent_to(wanted, leaf.ndim)
             require(same, "A leaf does not have the sharding of its spec on the new mesh.")
+    with case("for a copy of the folder as soon as save has returned"):
+        compare(ask(probe_copy, state, like, entries, mesh), values, label="the state")
 
 # %% hidden="production-save-and-reshard" name="other-shape" points=1
 """A stored array of another shape is an error, and a state of the right shape is not."""
@@ -403,7 +441,11 @@ def probe_other_shape(state, shapes, layout, other):
 
 mesh, specs = grid(2, 4), {"w": P("data", "model")}
 state = {"w": place(mesh, inputs.rng().normal(size=(8, 8)).astype(np.float32), "data")}
-compare(ask(probe_other_shape, state, {"w": jax.ShapeDtypeStruct((8, 8), jnp.float32)}, specs, mesh), state, label="the state")
+compare(
+    ask(probe_other_shape, state, {"w": jax.ShapeDtypeStruct((8, 8), jnp.float32)}, specs, mesh),
+    state,
+    label="the state",
+)
 for rows in (4, 16):
     failure = error(probe_other_shape, state, {"w": jax.ShapeDtypeStruct((rows, 8), jnp.float32)}, specs, mesh)
     require(failure is not None, "A stored array of another shape is accepted.")
@@ -470,7 +512,9 @@ def save(folder, state):
 
 def restore(folder, like, specs, mesh):
     target = jax.tree.map(
-        lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, jnp.float32, sharding=NamedSharding(mesh, spec)), like, specs
+        lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, jnp.float32, sharding=NamedSharding(mesh, spec)),
+        like,
+        specs,
     )
     with ocp.StandardCheckpointer() as checkpointer:
         return checkpointer.restore(folder, target)
@@ -511,6 +555,49 @@ def restore(folder, like, specs, mesh):
     )
     with ocp.StandardCheckpointer() as checkpointer:
         return checkpointer.restore(folder, target, strict=False)
+
+
+# %% wrong="production-save-and-reshard" because="Does not wait until the checkpoint is complete. StandardCheckpointer writes in the background."
+WRITER = ocp.StandardCheckpointer()
+
+
+def save(folder, state):
+    WRITER.save(folder, state)
+
+
+def restore(folder, like, specs, mesh):
+    WRITER.wait_until_finished()
+    target = jax.tree.map(
+        lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec)), like, specs
+    )
+    return WRITER.restore(folder, target)
+
+
+# %% wrong="production-save-and-reshard" because="Does not use `like`, so a stored array of another shape is not noticed."
+def save(folder, state):
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(folder, state)
+
+
+def restore(folder, like, specs, mesh):
+    with ocp.StandardCheckpointer() as checkpointer:
+        stored = checkpointer.restore(folder)
+    return jax.tree.map(lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec)), stored, specs)
+
+
+# %% wrong="production-save-and-reshard" because="Expects an array under every name of the dict. A state may be nested."
+def save(folder, state):
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(folder, state)
+
+
+def restore(folder, like, specs, mesh):
+    target = {
+        name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, specs[name]))
+        for name, leaf in like.items()
+    }
+    with ocp.StandardCheckpointer() as checkpointer:
+        return checkpointer.restore(folder, target)
 
 
 # %% right="production-save-and-reshard"
@@ -844,7 +931,9 @@ for mesh, specs, out_spec in (
     count, own = ask(probe_layout, shapes, specs, out_spec, mesh)
     require(int(count) == mesh.size, "The export is not for all devices of the mesh.")
     wanted = [NamedSharding(mesh, spec).shard_shape(shape) for spec, shape in zip(specs, shapes, strict=True)]
-    require([tuple(shape) for shape in own] == wanted, "In the export, the arguments do not have the shards of their specs.")
+    require(
+        [tuple(shape) for shape in own] == wanted, "In the export, the arguments do not have the shards of their specs."
+    )
 
 # %% [markdown] why="production-export-sharded"
 # The export contains the partitioned StableHLO program with the sharding of each argument and of the result. The number of devices is fixed, but not which devices. The loading process chooses its own mesh of this size. **Next:** Why can a program that was exported for eight devices not run on sixteen?
@@ -912,6 +1001,16 @@ def export_sharded(f, shapes, specs, out_spec, mesh):
     return jax.export.export(jax.jit(constrained, out_shardings=NamedSharding(mesh, out_spec)))(*arguments).serialize()
 
 
+# %% wrong="production-export-sharded" because="Applies `f` to the shards alone with `shard_map`, so the partial sums of the devices are not added."
+def export_sharded(f, shapes, specs, out_spec, mesh):
+    arguments = [
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
+        for shape, spec in zip(shapes, specs, strict=True)
+    ]
+    mapped = jax.shard_map(f, mesh=mesh, in_specs=tuple(specs), out_specs=out_spec, check_vma=False)
+    return jax.export.export(jax.jit(mapped, out_shardings=NamedSharding(mesh, out_spec)))(*arguments).serialize()
+
+
 # %% right="production-export-sharded"
 def export_sharded(f, shapes, specs, out_spec, mesh):
     *own, result = (NamedSharding(mesh, spec) for spec in (*specs, out_spec))
@@ -922,7 +1021,9 @@ def export_sharded(f, shapes, specs, out_spec, mesh):
 
 # %% right="production-export-sharded"
 def export_sharded(f, shapes, specs, out_spec, mesh):
-    arrays = [jax.device_put(jnp.zeros(shape), NamedSharding(mesh, spec)) for shape, spec in zip(shapes, specs)]
+    arrays = [
+        jax.device_put(jnp.zeros(shape), NamedSharding(mesh, spec)) for shape, spec in zip(shapes, specs, strict=True)
+    ]
     constrain = lambda *args: jax.lax.with_sharding_constraint(f(*args), NamedSharding(mesh, out_spec))
     compiled = jax.jit(constrain, out_shardings=NamedSharding(mesh, out_spec))
     return jax.export.export(compiled)(*arrays).serialize()
@@ -944,9 +1045,9 @@ def export_sharded(f, shapes, specs, out_spec, mesh):
 #
 # **Example.** `train(folder, 0, 7, 3, stop_after(5))` raises `Stopped` after step 5. Then `train(folder, 0, 7, 3, stop_after(None))` resumes at the checkpoint of step 3 and returns a dict with the keys 4, 5, 6 and 7.
 #
-# **Judged.** The losses of an uninterrupted run, and the steps and losses of a resumed one, bitwise. The checks use several seeds and intervals. They stop a run before the first checkpoint, directly before and after a checkpoint, and several times.
+# **Judged.** The losses of an uninterrupted run, and the steps and losses of a resumed one, bitwise. The checks use several seeds and intervals. They stop a run before the first checkpoint, directly before and after a checkpoint, and several times. A later call may have more steps.
 #
-# A checkpoint must be complete before the next step begins. If the last step was saved, a further call returns an empty dict. **Not judged.** The number of checkpoints that you keep.
+# A checkpoint must be complete before the next step begins: the checks copy the folder during that step, and resume from the copy. If the last step was saved, a further call returns an empty dict. **Not judged.** The number of checkpoints that you keep.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1007,11 +1108,17 @@ def probe_example():
 
 
 uninterrupted, raised, resumed = ask(probe_example)
-require(sorted(uninterrupted) == list(range(1, 8)), f"The first run returned the steps {sorted(uninterrupted)}; expected 1 to 7.")
+require(
+    sorted(uninterrupted) == list(range(1, 8)),
+    f"The first run returned the steps {sorted(uninterrupted)}; expected 1 to 7.",
+)
 require(raised, "An exception of after_step has to leave train.")
 require(sorted(resumed) == [4, 5, 6, 7], f"The resumed run performed the steps {sorted(resumed)}; expected 4 to 7.")
 for step, loss in resumed.items():
-    require(loss == uninterrupted[step], f"The loss of step {step} is {loss!r} after resuming, but {uninterrupted[step]!r} without a stop.")
+    require(
+        loss == uninterrupted[step],
+        f"The loss of step {step} is {loss!r} after resuming, but {uninterrupted[step]!r} without a stop.",
+    )
 
 # %% hidden="production-resume-exactly" name="uninterrupted" points=1
 """A run without a stop performs the given steps."""
@@ -1031,7 +1138,12 @@ for step in range(1, 7):
     weights, moments, value = update(weights, moments, own, reader.next_batch())
     wanted[step] = float(value)
 require(isinstance(got, dict) and sorted(got) == sorted(wanted), "The numbers of the steps are wrong.")
-compare(np.array([got[n] for n in wanted], np.float32), np.array([*wanted.values()], np.float32), label="the losses", rtol=1e-3)
+compare(
+    np.array([got[n] for n in wanted], np.float32),
+    np.array([*wanted.values()], np.float32),
+    label="the losses",
+    rtol=1e-3,
+)
 
 # %% hidden="production-resume-exactly" name="resumed" points=4
 """Every stop is resumed at the last checkpoint, with bitwise equal losses."""
@@ -1048,6 +1160,29 @@ def probe_stops(seed, steps, save_every, stops):
         return found
 
 
+def probe_copies(seed, steps, save_every):
+    import contextlib
+    import shutil
+
+    with tempfile.TemporaryDirectory() as parent:
+        run, copies = str(Path(parent) / "run"), []
+
+        def copy(step):
+            if step > 1 and step % save_every == 1:  # the step after a checkpoint
+                copies.append(str(Path(parent) / f"copy_{step}"))
+                with contextlib.suppress(OSError):  # of files that are being written, which resuming reveals
+                    shutil.copytree(run, copies[-1])
+
+        whole = train(run, seed, steps, save_every, copy)
+        return [whole, *(train(place, seed, steps, save_every, stop_after(None)) for place in copies)]
+
+
+def probe_longer(seed, shorter, steps, save_every):
+    with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as continued:
+        train(continued, seed, shorter, save_every, stop_after(None))
+        return [train(place, seed, steps, save_every, stop_after(None)) for place in (whole, continued)]
+
+
 rng = inputs.rng()
 for steps, save_every, stops in (
     (9, 4, (5, None)),
@@ -1059,7 +1194,9 @@ for steps, save_every, stops in (
     whole, *parts = ask(probe_stops, int(rng.integers(1, 1000)), steps, save_every, stops)
     saved = 0
     with case("for a run that is stopped and resumed"):
-        require(sorted(whole) == list(range(1, steps + 1)), "The numbers of the steps of an uninterrupted run are wrong.")
+        require(
+            sorted(whole) == list(range(1, steps + 1)), "The numbers of the steps of an uninterrupted run are wrong."
+        )
         require(np.isfinite([*whole.values()]).all(), "A loss is not finite.")
         for stop, part in zip(stops, parts, strict=True):
             last = (stop - 1) // save_every * save_every if stop else 0
@@ -1067,9 +1204,21 @@ for steps, save_every, stops in (
                 require(part is None, "An exception of after_step does not leave train.")
                 saved = max(saved, last)
                 continue
-            require(sorted(part) == list(range(saved + 1, steps + 1)), "The run does not resume after the last checkpoint.")
+            require(
+                sorted(part) == list(range(saved + 1, steps + 1)), "The run does not resume after the last checkpoint."
+            )
             require(all(part[n] == whole[n] for n in part), "A loss after resuming is not bitwise equal.")
             saved = steps // save_every * save_every
+whole, *parts = ask(probe_copies, int(rng.integers(1, 1000)), 7, 2)
+with case("for a copy of the folder during the step after a checkpoint"):
+    for saved, part in zip((2, 4, 6), parts, strict=True):
+        require(sorted(part) == list(range(saved + 1, 8)), "The run does not resume after the last checkpoint.")
+        require(all(part[n] == whole[n] for n in part), "A loss after resuming is not bitwise equal.")
+shorter = int(rng.integers(4, 6))
+whole, part = ask(probe_longer, int(rng.integers(1, 1000)), shorter, 8, 3)
+with case("for a second call with more steps"):
+    require(sorted(part) == [4, 5, 6, 7, 8], "The run does not resume after the last multiple of save_every.")
+    require(all(part[n] == whole[n] for n in part), "A loss after resuming is not bitwise equal.")
 
 # %% [markdown] why="production-resume-exactly"
 # A step is a function of the parameters, the optimizer state, the key and the batch. If the checkpoint contains the first three and the position of the loader, the resumed run computes with exactly the same numbers. **Next:** How could you derive the key and the batch from the number of the step, so that the checkpoint needs neither?
@@ -1269,6 +1418,74 @@ def train(folder, seed, steps, save_every, after_step):
     return losses
 
 
+# %% wrong="production-resume-exactly" because="Does not wait until the checkpoint is complete. Orbax writes in the background, also while the next step runs."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state = {"params": params, "opt_state": opt_state, "key": key, "loader": Loader().state}
+    losses = {}
+    with ocp.CheckpointManager(folder) as manager:
+        done = manager.latest_step() or 0
+        if done:
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        loader = Loader(state["loader"])
+        for step in range(done + 1, steps + 1):
+            state["key"], subkey = jax.random.split(state["key"])
+            batch = loader.next_batch()
+            state["params"], state["opt_state"], loss = update(state["params"], state["opt_state"], subkey, batch)
+            losses[step] = float(loss)
+            after_step(step)
+            if step % save_every == 0:
+                state["loader"] = loader.state
+                manager.save(step, args=ocp.args.StandardSave(state))
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Also saves the last step, which need not be a multiple of `save_every`."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state = {"params": params, "opt_state": opt_state, "key": key, "loader": Loader().state}
+    losses = {}
+    with ocp.CheckpointManager(folder) as manager:
+        done = manager.latest_step() or 0
+        if done:
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        loader = Loader(state["loader"])
+        for step in range(done + 1, steps + 1):
+            state["key"], subkey = jax.random.split(state["key"])
+            batch = loader.next_batch()
+            state["params"], state["opt_state"], loss = update(state["params"], state["opt_state"], subkey, batch)
+            losses[step] = float(loss)
+            after_step(step)
+            if step % save_every == 0 or step == steps:
+                state["loader"] = loader.state
+                manager.save(step, args=ocp.args.StandardSave(state))
+                manager.wait_until_finished()
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Saves before it calls `after_step`, so the checkpoint also contains a step that `after_step` has interrupted."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state = {"params": params, "opt_state": opt_state, "key": key, "loader": Loader().state}
+    losses = {}
+    with ocp.CheckpointManager(folder) as manager:
+        done = manager.latest_step() or 0
+        if done:
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        loader = Loader(state["loader"])
+        for step in range(done + 1, steps + 1):
+            state["key"], subkey = jax.random.split(state["key"])
+            batch = loader.next_batch()
+            state["params"], state["opt_state"], loss = update(state["params"], state["opt_state"], subkey, batch)
+            losses[step] = float(loss)
+            if step % save_every == 0:
+                state["loader"] = loader.state
+                manager.save(step, args=ocp.args.StandardSave(state))
+                manager.wait_until_finished()
+            after_step(step)
+    return losses
+
+
 # %% right="production-resume-exactly"
 def train(folder, seed, steps, save_every, after_step):
     params, opt_state, key = start(seed)
@@ -1374,7 +1591,8 @@ def probe_two(first, second):
 
 
 rows = inputs.rng().normal(size=(5, 2)).astype(np.float32)
-compare(np.asarray(ask(probe_alone, rows)[0]), rows.mean(axis=0), label="the mean in a single process")
+with case("a single process"):
+    compare(np.asarray(ask(probe_alone, rows)[0]), rows.mean(axis=0), label="the mean")
 processes.need_loopback()
 results = ask(probe_two, np.float32([[1, 10]]), np.float32([[4, 40], [7, 70]]))
 for process, result in enumerate(results):
@@ -1389,20 +1607,36 @@ def probe_several(count, every):
 
 
 rng = inputs.rng()
-cases = [(2, [int(rng.integers(3, 6)), int(rng.integers(7, 12))]), (1, [0, int(rng.integers(2, 6))])]
+cases = [
+    ("two processes with two devices each", 2, [int(rng.integers(3, 6)), int(rng.integers(7, 12))]),
+    ("a process with one device and no rows", 1, [0, int(rng.integers(2, 6))]),
+]
 if not processes.loopback():
-    cases = [(2, [4])]  # a single process, which needs none
-for count, lengths in cases:
+    cases = [("a single process", 2, [4])]  # which needs none
+for words, count, lengths in cases:
     width = int(rng.integers(2, 6))
     every = [rng.normal(size=(n, width)).astype(np.float32) + 2 * i for i, n in enumerate(lengths)]
-    results = ask(probe_several, count, every)
-    require(len(results) == len(every), "There is not one result for each process.")
-    for result in results:
-        compare(np.asarray(result), np.concatenate(every).mean(axis=0), label="the mean in a process")
+    with case(words):
+        results = ask(probe_several, count, every)
+        require(len(results) == len(every), "There is not one result for each process.")
+        for result in results:
+            compare(np.asarray(result), np.concatenate(every).mean(axis=0), label="the mean in a process")
 processes.need_loopback()
 
 # %% [markdown] why="production-two-processes"
 # Every process contributes an array of the same shape, although its number of rows is its own. The sum over a partitioned axis is an all-reduce between the processes, and the replicated result is available in each of them. **Next:** How would you compute the median over all processes, and what would each process have to send?
+
+
+# %% equivalent="production-two-processes" because="JAX makes float32 of the float64 that np.append returns."
+# dropped cast, X.astype(Y) -> X: local = np.append(rows.sum(axis=0), len(rows)).astype(np.float32)
+
+
+# %% equivalent="production-two-processes" because="Each process calls the function once, so its first size is its only one."
+# hard-coded size, len(X) -> globals().setdefault("first", len(X)): local = np.append(rows.sum(axis=0), len(rows)).astype(np.float32)
+
+
+# %% equivalent="production-two-processes" because="The mean over the processes divides both the sum and the number by the same."
+# swapped function, sum -> mean: total = jax.jit(lambda parts: parts.sum(axis=0), out_shardings=NamedSharding(mesh, P()))(parts)
 
 
 # %% wrong="production-two-processes" because="Averages the means of the processes. A process with few rows then counts as much as one with many, and one without rows gives NaN."
@@ -1448,7 +1682,7 @@ def global_mean(rows):
     return total[:-1] / total[-1]
 
 
-# %% wrong="production-two-processes" because="Uses the local devices only, so the processes do not exchange anything."
+# %% wrong="production-two-processes" because="Computes the mean of the process's own rows only. Nothing is communicated."
 def global_mean(rows):
     local = np.append(rows.sum(axis=0), len(rows)).astype(np.float32)
     mesh = Mesh(np.array(jax.local_devices()), ("all",))
@@ -1462,6 +1696,15 @@ def global_mean(rows):
     parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("process")), rows.sum(axis=0)[None])
     total = jax.jit(lambda parts: parts.sum(axis=0), out_shardings=NamedSharding(mesh, P()))(parts)
     return np.asarray(total) / (jax.process_count() * len(rows))
+
+
+# %% wrong="production-two-processes" because="Weights the means of the processes by their numbers of rows. The mean of no rows is NaN, and 0 times NaN is NaN."
+def global_mean(rows):
+    mesh = Mesh(np.array(jax.devices()).reshape(jax.process_count(), -1), ("process", "local"))
+    local = np.append(rows.mean(axis=0), len(rows)).astype(np.float32)
+    parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("process")), local[None])
+    weigh = lambda parts: (parts[:, :-1] * parts[:, -1:]).sum(axis=0) / parts[:, -1].sum()
+    return jax.jit(weigh, out_shardings=NamedSharding(mesh, P()))(parts)
 
 
 # %% right="production-two-processes"
@@ -1484,4 +1727,22 @@ def global_mean(rows):
     parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("all")), padded)
     add = jax.shard_map(lambda part: jax.lax.psum(part[0], "all"), mesh=mesh, in_specs=P("all"), out_specs=P())
     total = jax.jit(add)(parts).addressable_data(0)
+    return total[:-1] / total[-1]
+
+
+# %% right="production-two-processes"
+def global_mean(rows):
+    mesh = Mesh(np.array(jax.devices()), ("all",))
+    own = jax.local_devices()
+    shares = [rows[i :: len(own)] for i in range(len(own))]
+    sums = [np.float32([[*share.sum(axis=0), len(share)]]) for share in shares]
+    blocks = [jax.device_put(block, device) for block, device in zip(sums, own, strict=True)]
+    shape = (jax.device_count(), rows.shape[1] + 1)
+    table = jax.make_array_from_single_device_arrays(shape, NamedSharding(mesh, P("all")), blocks)
+
+    @functools.partial(jax.shard_map, mesh=mesh, in_specs=P("all"), out_specs=P())
+    def add(block):
+        return jax.lax.psum(block.sum(axis=0), "all")
+
+    total = np.asarray(jax.jit(add)(table))
     return total[:-1] / total[-1]
