@@ -135,7 +135,7 @@ def stop_after(steps):
 #
 # **Example.** On `grid(4, 2)` with the spec `P("data", "model")` and the shape `(16, 6)`, each device stores 4 rows. Devices 4 to 7 store rows 8 to 15, so `local_rows(sharding, (16, 6), [4, 5, 6, 7])` is `(8, 16)`.
 #
-# **Judged.** The values for meshes of several shapes, for arrays with one to three axes, for specs that partition axis 0 along one mesh axis, along two in any order, or not at all, and for any set of devices. **Not judged.** The speed.
+# **Judged.** The values for several meshes, for arrays with one to three axes, and for any set of devices. The specs partition axis 0 along one mesh axis, along two in any order, or not at all. **Not judged.** The speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -641,7 +641,7 @@ def restore(folder, like, specs, mesh):
 #
 # **Example.** The setup contains `scores`. For `params` of ones with d = 2 and h = 1, `jax.export.deserialize(export_any_batch(scores, params)).call(params, x, mask)` with `x` of zeros of shape (3, 2) and a mask of True returns three times `tanh(1)`. The same bytes also work for `x` of shape (5, 2).
 #
-# **Judged.** The values for the models `scores` and `mean_score`, for several batch sizes and widths, and for other parameters than those at the export. The gradient with respect to the parameters. The platforms `cpu`, `cuda` and `tpu`. **Not judged.** The size of the export.
+# **Judged.** The values of `scores` and `mean_score` for several batch sizes and widths, also with other parameters than at the export. The gradient with respect to the parameters. The platforms `cpu`, `cuda` and `tpu`. **Not judged.** The size of the export.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1036,7 +1036,7 @@ def export_sharded(f, shapes, specs, out_spec, mesh):
 # **Signature.** `train(folder, seed, steps, save_every, after_step)` trains until `steps` steps have been performed in total, in this call and all earlier ones. It returns a dict `{step: loss}` of the steps that this call has performed. The first step has the number 1, and the losses are Python floats. `folder` is a string with an absolute path, and the folder may not exist yet.
 #
 # The setup contains the parts. `start(seed)` returns `(params, opt_state, key)`. For each step, in this order:
-# 1. `key, subkey = jax.random.split(key)`
+# 1. split `key` with `jax.random.split`: the first result is the next `key`, the second is `subkey`
 # 2. `params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())` with a `loader = Loader()`
 # 3. call `after_step(step)`, which may raise an exception
 # 4. save a checkpoint if the step is a multiple of `save_every`
