@@ -1037,7 +1037,7 @@ def export_sharded(f, shapes, specs, out_spec, mesh):
 #
 # The setup contains the parts. `start(seed)` returns `(params, opt_state, key)`. For each step, in this order:
 # 1. split `key` with `jax.random.split`: the first result is the next `key`, the second is `subkey`
-# 2. `params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())` with a `loader = Loader()`
+# 2. call `update(params, opt_state, subkey, batch)` with the next batch of a `loader = Loader()`. It returns the next `params`, the next `opt_state` and the loss
 # 3. call `after_step(step)`, which may raise an exception
 # 4. save a checkpoint if the step is a multiple of `save_every`
 #
