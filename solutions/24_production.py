@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import orbax.checkpoint as ocp
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 # Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
@@ -131,11 +131,11 @@ def stop_after(steps):
 # ## Which rows does this process load?
 # **Goal.** Each process loads only the rows that its own devices store. Compute which rows these are. Two lines are missing.
 #
-# **Signature.** `local_rows(sharding, shape, ids)` takes a `NamedSharding`, the shape of a whole array (a tuple), and `ids`, the ids of the devices of one process. It returns `(start, stop)` as two ints. The devices store rows of axis 0 only from `start` to `stop - 1`, and both of these rows are stored.
+# **Signature.** `local_rows(sharding, shape, ids)` takes a `NamedSharding`, the shape of a whole array (a tuple), and `ids`, the ids of the devices of one process. It returns `(start, stop)` as two ints. `start` is the first row of axis 0 that one of these devices stores, and `stop` is the last such row plus 1. Rows between them that only other devices store do not matter.
 #
 # **Example.** On `grid(4, 2)` with the spec `P("data", "model")` and the shape `(16, 6)`, each device stores 4 rows. Devices 4 to 7 store rows 8 to 15, so `local_rows(sharding, (16, 6), [4, 5, 6, 7])` is `(8, 16)`.
 #
-# **Judged.** The values for meshes of several shapes, for arrays with one to three axes, for specs that partition axis 0 along one mesh axis, along two in any order, or not at all, and for any set of devices. **Not judged.** The speed.
+# **Judged.** The values for several meshes, for arrays with one to three axes, and for any set of devices. The specs partition axis 0 along one mesh axis, along two in any order, or not at all. **Not judged.** The speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -274,6 +274,21 @@ def local_rows(sharding, shape, ids):
             return slices[0].indices(shape[0])[:2]
 
 
+# %% wrong="production-local-rows" because="Expects adjacent rows: the first row plus the number of rows that are stored. The rows of a process may have a gap."
+def local_rows(sharding, shape, ids):
+    found = [slices[0] for device, slices in sharding.devices_indices_map(shape).items() if device.id in ids]
+    starts = {rows.indices(shape[0])[0] for rows in found}
+    return min(starts), min(starts) + len(starts) * sharding.shard_shape(shape)[0]
+
+
+# %% wrong="production-local-rows" because="Expects that axis 0 is partitioned along `data` or not at all."
+def local_rows(sharding, shape, ids):
+    found = [slices[0] for device, slices in sharding.devices_indices_map(shape).items() if device.id in ids]
+    each = shape[0] // sharding.mesh.shape["data"] if "data" in str(sharding.spec) else shape[0]
+    starts = [rows.start or 0 for rows in found]
+    return min(starts), max(starts) + each
+
+
 # %% right="production-local-rows"
 def local_rows(sharding, shape, ids):
     stored = np.zeros(shape[0], bool)
@@ -293,13 +308,13 @@ def local_rows(sharding, shape, ids):
 
 # %% [markdown] task="production-save-and-reshard" stars=2 minutes=15 skills="production-local-rows,06_pytrees"
 # ## Save on one mesh, restore on another
-# **Goal.** Save a state with Orbax. Restore it on a mesh of another shape, with every leaf directly in its new sharding.
+# **Goal.** Save a state with Orbax. Restore it on another mesh, so that every leaf has a new sharding.
 #
 # **Signature.** `save(folder, state)` writes a checkpoint to `folder`, a string, which does not exist yet. `state` is a nested dict of arrays. `restore(folder, like, specs, mesh)` returns the state. `like` is a tree of the same structure with a `jax.ShapeDtypeStruct` for each leaf, and `specs` has a `P` for each leaf.
 #
 # **Example.** A state `{"w": float32[8,4], "step": int32[]}` is saved while `w` is stored with `P("data")` on `grid(8, names=("data",))`. After `restore(folder, like, {"w": P("model", "data"), "step": P()}, grid(2, 4))`, each of eight devices stores a block (2, 2) of `w`.
 #
-# **Judged.** The values, the dtypes (float32, bfloat16, int32 and bool) and the shardings of all leaves, for several structures and meshes, also on fewer devices than before. `restore` runs after `save` has returned, so `save` must wait until the checkpoint is complete. `restore` fails with an exception if a stored array has another shape than `like`. **Not judged.** The format of the files.
+# **Judged.** The values, the dtypes (float32, bfloat16, int32 and bool) and the shardings of all leaves, for several structures and meshes, also on fewer devices than before. As soon as `save` has returned, the checks also copy the folder and restore from the copy, so `save` must wait until the checkpoint is complete. `restore` fails with an exception if a stored array has another shape than `like`. **Not judged.** The format of the files.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -371,6 +386,19 @@ def probe_reshard(state, shapes, layout, other):
         return restore(place, shapes, layout, other)
 
 
+def probe_copy(state, shapes, layout, other):
+    import contextlib
+    import shutil
+
+    with tempfile.TemporaryDirectory() as parent:
+        saved, copied = Path(parent) / "first", Path(parent) / "second"
+        saved.mkdir()
+        save(str(saved / "saved"), state)
+        with contextlib.suppress(OSError):  # of files that are being written, which restoring reveals
+            shutil.copytree(saved, copied)
+        return restore(str(copied / "saved"), shapes, layout, other)
+
+
 rng = inputs.rng()
 eight = grid(8, names=("data",))
 draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
@@ -397,6 +425,8 @@ for mesh, deep in ((grid(4, 2), False), (grid(2, 2), True)):
             wanted = NamedSharding(mesh, spec)
             same = isinstance(leaf, jax.Array) and leaf.sharding.is_equivalent_to(wanted, leaf.ndim)
             require(same, "A leaf does not have the sharding of its spec on the new mesh.")
+    with case("for a copy of the folder as soon as save has returned"):
+        compare(ask(probe_copy, state, like, entries, mesh), values, label="the state")
 
 # %% hidden="production-save-and-reshard" name="other-shape" points=1
 """A stored array of another shape is an error, and a state of the right shape is not."""
@@ -421,7 +451,7 @@ for rows in (4, 16):
     require(failure is not None, "A stored array of another shape is accepted.")
 
 # %% [markdown] why="production-save-and-reshard"
-# A checkpoint contains whole arrays, stored in chunks, and not the layout of a mesh. The target decides which device reads which part. **Next:** What has to be in `like` if the checkpoint also contains the state of an Adam optimizer?
+# Orbax stores an array in chunks, from which any part can be read. The checkpoint also contains the old shardings, but the shardings of the target replace them. **Next:** What has to be in `like` if the checkpoint also contains the state of an Adam optimizer?
 
 
 # %% wrong="production-save-and-reshard" because="Restores without a target. Orbax then uses the shardings that were saved, and not those of the new mesh."
@@ -527,6 +557,49 @@ def restore(folder, like, specs, mesh):
         return checkpointer.restore(folder, target, strict=False)
 
 
+# %% wrong="production-save-and-reshard" because="Does not wait until the checkpoint is complete. StandardCheckpointer writes in the background."
+WRITER = ocp.StandardCheckpointer()
+
+
+def save(folder, state):
+    WRITER.save(folder, state)
+
+
+def restore(folder, like, specs, mesh):
+    WRITER.wait_until_finished()
+    target = jax.tree.map(
+        lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec)), like, specs
+    )
+    return WRITER.restore(folder, target)
+
+
+# %% wrong="production-save-and-reshard" because="Does not use `like`, so a stored array of another shape is not noticed."
+def save(folder, state):
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(folder, state)
+
+
+def restore(folder, like, specs, mesh):
+    with ocp.StandardCheckpointer() as checkpointer:
+        stored = checkpointer.restore(folder)
+    return jax.tree.map(lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec)), stored, specs)
+
+
+# %% wrong="production-save-and-reshard" because="Expects an array under every name of the dict. A state may be nested."
+def save(folder, state):
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(folder, state)
+
+
+def restore(folder, like, specs, mesh):
+    target = {
+        name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, specs[name]))
+        for name, leaf in like.items()
+    }
+    with ocp.StandardCheckpointer() as checkpointer:
+        return checkpointer.restore(folder, target)
+
+
 # %% right="production-save-and-reshard"
 def save(folder, state):
     checkpointer = ocp.PyTreeCheckpointer()
@@ -568,7 +641,7 @@ def restore(folder, like, specs, mesh):
 #
 # **Example.** The setup contains `scores`. For `params` of ones with d = 2 and h = 1, `jax.export.deserialize(export_any_batch(scores, params)).call(params, x, mask)` with `x` of zeros of shape (3, 2) and a mask of True returns three times `tanh(1)`. The same bytes also work for `x` of shape (5, 2).
 #
-# **Judged.** The values for the models `scores` and `mean_score`, for several batch sizes and widths, and for other parameters than those at the export. The gradient with respect to the parameters. The platforms `cpu`, `cuda` and `tpu`. **Not judged.** The size of the export.
+# **Judged.** The values of `scores` and `mean_score` for several batch sizes and widths, also with other parameters than at the export. The gradient with respect to the parameters. The platforms `cpu`, `cuda` and `tpu`. **Not judged.** The size of the export.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -928,6 +1001,16 @@ def export_sharded(f, shapes, specs, out_spec, mesh):
     return jax.export.export(jax.jit(constrained, out_shardings=NamedSharding(mesh, out_spec)))(*arguments).serialize()
 
 
+# %% wrong="production-export-sharded" because="Applies `f` to the shards alone with `shard_map`, so the partial sums of the devices are not added."
+def export_sharded(f, shapes, specs, out_spec, mesh):
+    arguments = [
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
+        for shape, spec in zip(shapes, specs, strict=True)
+    ]
+    mapped = jax.shard_map(f, mesh=mesh, in_specs=tuple(specs), out_specs=out_spec, check_vma=False)
+    return jax.export.export(jax.jit(mapped, out_shardings=NamedSharding(mesh, out_spec)))(*arguments).serialize()
+
+
 # %% right="production-export-sharded"
 def export_sharded(f, shapes, specs, out_spec, mesh):
     *own, result = (NamedSharding(mesh, spec) for spec in (*specs, out_spec))
@@ -938,7 +1021,9 @@ def export_sharded(f, shapes, specs, out_spec, mesh):
 
 # %% right="production-export-sharded"
 def export_sharded(f, shapes, specs, out_spec, mesh):
-    arrays = [jax.device_put(jnp.zeros(shape), NamedSharding(mesh, spec)) for shape, spec in zip(shapes, specs)]
+    arrays = [
+        jax.device_put(jnp.zeros(shape), NamedSharding(mesh, spec)) for shape, spec in zip(shapes, specs, strict=True)
+    ]
     constrain = lambda *args: jax.lax.with_sharding_constraint(f(*args), NamedSharding(mesh, out_spec))
     compiled = jax.jit(constrain, out_shardings=NamedSharding(mesh, out_spec))
     return jax.export.export(compiled)(*arrays).serialize()
@@ -948,19 +1033,21 @@ def export_sharded(f, shapes, specs, out_spec, mesh):
 # ## A training loop that resumes exactly
 # **Goal.** Write a training loop that can stop at any step. The next call resumes at the last checkpoint, and every loss is **bitwise equal** to that of a run that never stopped.
 #
-# **Signature.** `train(folder, seed, steps, save_every, after_step)` trains until `steps` steps have been performed in total, and returns a dict from the number of each step that this call has performed to its loss, a Python float. The first step has the number 1. `folder` is a string, and the folder may not exist yet.
+# **Signature.** `train(folder, seed, steps, save_every, after_step)` trains until `steps` steps have been performed in total, in this call and all earlier ones. It returns a dict `{step: loss}` of the steps that this call has performed. The first step has the number 1, and the losses are Python floats. `folder` is a string with an absolute path, and the folder may not exist yet.
 #
 # The setup contains the parts. `start(seed)` returns `(params, opt_state, key)`. For each step, in this order:
-# 1. `key, subkey = jax.random.split(key)`
-# 2. `params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())` with a `loader = Loader()`
+# 1. split `key` with `jax.random.split`: the first result is the next `key`, the second is `subkey`
+# 2. call `update(params, opt_state, subkey, batch)` with the next batch of a `loader = Loader()`. It returns the next `params`, the next `opt_state` and the loss
 # 3. call `after_step(step)`, which may raise an exception
 # 4. save a checkpoint if the step is a multiple of `save_every`
 #
-# `loader.state` is a dict of two ints, and `Loader(state)` continues there.
+# `loader.state` is a dict of two ints. `Loader(state)` is a loader that continues at this position.
 #
 # **Example.** `train(folder, 0, 7, 3, stop_after(5))` raises `Stopped` after step 5. Then `train(folder, 0, 7, 3, stop_after(None))` resumes at the checkpoint of step 3 and returns a dict with the keys 4, 5, 6 and 7.
 #
-# **Judged.** The losses of an uninterrupted run. The step at which a call resumes, and its losses, bitwise, for several seeds, intervals and stops: before the first checkpoint, directly before and after one is saved, and several times in one run. A call after the last step returns an empty dict if the last step was saved. A checkpoint must be complete before the next step begins, because the checks interrupt the run there. **Not judged.** The number of checkpoints that you keep.
+# **Judged.** The losses of an uninterrupted run, and the steps and losses of a resumed one, bitwise. The checks use several seeds and intervals. They stop a run before the first checkpoint, directly before and after a checkpoint, and several times. A later call may have more steps.
+#
+# A checkpoint must be complete before the next step begins: the checks copy the folder during that step, and resume from the copy. If the last step was saved, a further call returns an empty dict. **Not judged.** The number of checkpoints that you keep.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1073,6 +1160,29 @@ def probe_stops(seed, steps, save_every, stops):
         return found
 
 
+def probe_copies(seed, steps, save_every):
+    import contextlib
+    import shutil
+
+    with tempfile.TemporaryDirectory() as parent:
+        run, copies = str(Path(parent) / "run"), []
+
+        def copy(step):
+            if step > 1 and step % save_every == 1:  # the step after a checkpoint
+                copies.append(str(Path(parent) / f"copy_{step}"))
+                with contextlib.suppress(OSError):  # of files that are being written, which resuming reveals
+                    shutil.copytree(run, copies[-1])
+
+        whole = train(run, seed, steps, save_every, copy)
+        return [whole, *(train(place, seed, steps, save_every, stop_after(None)) for place in copies)]
+
+
+def probe_longer(seed, shorter, steps, save_every):
+    with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as continued:
+        train(continued, seed, shorter, save_every, stop_after(None))
+        return [train(place, seed, steps, save_every, stop_after(None)) for place in (whole, continued)]
+
+
 rng = inputs.rng()
 for steps, save_every, stops in (
     (9, 4, (5, None)),
@@ -1099,6 +1209,16 @@ for steps, save_every, stops in (
             )
             require(all(part[n] == whole[n] for n in part), "A loss after resuming is not bitwise equal.")
             saved = steps // save_every * save_every
+whole, *parts = ask(probe_copies, int(rng.integers(1, 1000)), 7, 2)
+with case("for a copy of the folder during the step after a checkpoint"):
+    for saved, part in zip((2, 4, 6), parts, strict=True):
+        require(sorted(part) == list(range(saved + 1, 8)), "The run does not resume after the last checkpoint.")
+        require(all(part[n] == whole[n] for n in part), "A loss after resuming is not bitwise equal.")
+shorter = int(rng.integers(4, 6))
+whole, part = ask(probe_longer, int(rng.integers(1, 1000)), shorter, 8, 3)
+with case("for a second call with more steps"):
+    require(sorted(part) == [4, 5, 6, 7, 8], "The run does not resume after the last multiple of save_every.")
+    require(all(part[n] == whole[n] for n in part), "A loss after resuming is not bitwise equal.")
 
 # %% [markdown] why="production-resume-exactly"
 # A step is a function of the parameters, the optimizer state, the key and the batch. If the checkpoint contains the first three and the position of the loader, the resumed run computes with exactly the same numbers. **Next:** How could you derive the key and the batch from the number of the step, so that the checkpoint needs neither?
@@ -1298,6 +1418,74 @@ def train(folder, seed, steps, save_every, after_step):
     return losses
 
 
+# %% wrong="production-resume-exactly" because="Does not wait until the checkpoint is complete. Orbax writes in the background, also while the next step runs."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state = {"params": params, "opt_state": opt_state, "key": key, "loader": Loader().state}
+    losses = {}
+    with ocp.CheckpointManager(folder) as manager:
+        done = manager.latest_step() or 0
+        if done:
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        loader = Loader(state["loader"])
+        for step in range(done + 1, steps + 1):
+            state["key"], subkey = jax.random.split(state["key"])
+            batch = loader.next_batch()
+            state["params"], state["opt_state"], loss = update(state["params"], state["opt_state"], subkey, batch)
+            losses[step] = float(loss)
+            after_step(step)
+            if step % save_every == 0:
+                state["loader"] = loader.state
+                manager.save(step, args=ocp.args.StandardSave(state))
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Also saves the last step, which need not be a multiple of `save_every`."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state = {"params": params, "opt_state": opt_state, "key": key, "loader": Loader().state}
+    losses = {}
+    with ocp.CheckpointManager(folder) as manager:
+        done = manager.latest_step() or 0
+        if done:
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        loader = Loader(state["loader"])
+        for step in range(done + 1, steps + 1):
+            state["key"], subkey = jax.random.split(state["key"])
+            batch = loader.next_batch()
+            state["params"], state["opt_state"], loss = update(state["params"], state["opt_state"], subkey, batch)
+            losses[step] = float(loss)
+            after_step(step)
+            if step % save_every == 0 or step == steps:
+                state["loader"] = loader.state
+                manager.save(step, args=ocp.args.StandardSave(state))
+                manager.wait_until_finished()
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Saves before it calls `after_step`, so the checkpoint also contains a step that `after_step` has interrupted."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    state = {"params": params, "opt_state": opt_state, "key": key, "loader": Loader().state}
+    losses = {}
+    with ocp.CheckpointManager(folder) as manager:
+        done = manager.latest_step() or 0
+        if done:
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        loader = Loader(state["loader"])
+        for step in range(done + 1, steps + 1):
+            state["key"], subkey = jax.random.split(state["key"])
+            batch = loader.next_batch()
+            state["params"], state["opt_state"], loss = update(state["params"], state["opt_state"], subkey, batch)
+            losses[step] = float(loss)
+            if step % save_every == 0:
+                state["loader"] = loader.state
+                manager.save(step, args=ocp.args.StandardSave(state))
+                manager.wait_until_finished()
+            after_step(step)
+    return losses
+
+
 # %% right="production-resume-exactly"
 def train(folder, seed, steps, save_every, after_step):
     params, opt_state, key = start(seed)
@@ -1348,9 +1536,9 @@ def train(folder, seed, steps, save_every, after_step):
 
 # %% [markdown] task="production-two-processes" stars=3 minutes=25 skills="production-local-rows,18_data_parallel"
 # ## A mean over processes
-# **Goal.** Each process has evaluated its own examples, and not all of them have equally many. Compute the mean over all examples of all processes, in every process.
+# **Goal.** Each process has evaluated its own examples, and their number differs between the processes. Compute the mean over all examples in every process.
 #
-# **Signature.** `global_mean(rows)` is called in every process, with its own rows, a NumPy array `float32[n,d]`. `n` may differ between the processes, and may be 0 in some of them, but `d` is the same. It returns the mean over the rows of all processes, a `float32[d]`, in every process. The processes are connected, so `jax.process_count()` and `jax.devices()` include all of them. Each process has several devices.
+# **Signature.** `global_mean(rows)` is called in every process, with its own rows, a NumPy array `float32[n,d]`. The number `n` may be 0 in some processes, and `d` is the same in all. It returns the mean over the rows of all processes, a `float32[d]`, in every process. The processes are connected, so `jax.process_count()` and `jax.devices()` include all of them. Each process has several devices.
 #
 # The check starts new processes that contain **only the code of your answer cell** and these names: `functools`, `math`, `jax`, `jnp`, `np`, `AxisType`, `Mesh`, `NamedSharding` and `P`. Import everything else in the cell. In your notebook, `processes.run(global_mean, [(rows_0,), (rows_1,)], devices=2)` starts two processes with two devices each, and returns a list of their results.
 #
@@ -1403,7 +1591,8 @@ def probe_two(first, second):
 
 
 rows = inputs.rng().normal(size=(5, 2)).astype(np.float32)
-compare(np.asarray(ask(probe_alone, rows)[0]), rows.mean(axis=0), label="the mean in a single process")
+with case("a single process"):
+    compare(np.asarray(ask(probe_alone, rows)[0]), rows.mean(axis=0), label="the mean")
 processes.need_loopback()
 results = ask(probe_two, np.float32([[1, 10]]), np.float32([[4, 40], [7, 70]]))
 for process, result in enumerate(results):
@@ -1418,20 +1607,36 @@ def probe_several(count, every):
 
 
 rng = inputs.rng()
-cases = [(2, [int(rng.integers(3, 6)), int(rng.integers(7, 12))]), (1, [0, int(rng.integers(2, 6))])]
+cases = [
+    ("two processes with two devices each", 2, [int(rng.integers(3, 6)), int(rng.integers(7, 12))]),
+    ("a process with one device and no rows", 1, [0, int(rng.integers(2, 6))]),
+]
 if not processes.loopback():
-    cases = [(2, [4])]  # a single process, which needs none
-for count, lengths in cases:
+    cases = [("a single process", 2, [4])]  # which needs none
+for words, count, lengths in cases:
     width = int(rng.integers(2, 6))
     every = [rng.normal(size=(n, width)).astype(np.float32) + 2 * i for i, n in enumerate(lengths)]
-    results = ask(probe_several, count, every)
-    require(len(results) == len(every), "There is not one result for each process.")
-    for result in results:
-        compare(np.asarray(result), np.concatenate(every).mean(axis=0), label="the mean in a process")
+    with case(words):
+        results = ask(probe_several, count, every)
+        require(len(results) == len(every), "There is not one result for each process.")
+        for result in results:
+            compare(np.asarray(result), np.concatenate(every).mean(axis=0), label="the mean in a process")
 processes.need_loopback()
 
 # %% [markdown] why="production-two-processes"
 # Every process contributes an array of the same shape, although its number of rows is its own. The sum over a partitioned axis is an all-reduce between the processes, and the replicated result is available in each of them. **Next:** How would you compute the median over all processes, and what would each process have to send?
+
+
+# %% equivalent="production-two-processes" because="JAX makes float32 of the float64 that np.append returns."
+# dropped cast, X.astype(Y) -> X: local = np.append(rows.sum(axis=0), len(rows)).astype(np.float32)
+
+
+# %% equivalent="production-two-processes" because="Each process calls the function once, so its first size is its only one."
+# hard-coded size, len(X) -> globals().setdefault("first", len(X)): local = np.append(rows.sum(axis=0), len(rows)).astype(np.float32)
+
+
+# %% equivalent="production-two-processes" because="The mean over the processes divides both the sum and the number by the same."
+# swapped function, sum -> mean: total = jax.jit(lambda parts: parts.sum(axis=0), out_shardings=NamedSharding(mesh, P()))(parts)
 
 
 # %% wrong="production-two-processes" because="Averages the means of the processes. A process with few rows then counts as much as one with many, and one without rows gives NaN."
@@ -1477,7 +1682,7 @@ def global_mean(rows):
     return total[:-1] / total[-1]
 
 
-# %% wrong="production-two-processes" because="Uses the local devices only, so the processes do not exchange anything."
+# %% wrong="production-two-processes" because="Computes the mean of the process's own rows only. Nothing is communicated."
 def global_mean(rows):
     local = np.append(rows.sum(axis=0), len(rows)).astype(np.float32)
     mesh = Mesh(np.array(jax.local_devices()), ("all",))
@@ -1491,6 +1696,15 @@ def global_mean(rows):
     parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("process")), rows.sum(axis=0)[None])
     total = jax.jit(lambda parts: parts.sum(axis=0), out_shardings=NamedSharding(mesh, P()))(parts)
     return np.asarray(total) / (jax.process_count() * len(rows))
+
+
+# %% wrong="production-two-processes" because="Weights the means of the processes by their numbers of rows. The mean of no rows is NaN, and 0 times NaN is NaN."
+def global_mean(rows):
+    mesh = Mesh(np.array(jax.devices()).reshape(jax.process_count(), -1), ("process", "local"))
+    local = np.append(rows.mean(axis=0), len(rows)).astype(np.float32)
+    parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("process")), local[None])
+    weigh = lambda parts: (parts[:, :-1] * parts[:, -1:]).sum(axis=0) / parts[:, -1].sum()
+    return jax.jit(weigh, out_shardings=NamedSharding(mesh, P()))(parts)
 
 
 # %% right="production-two-processes"
@@ -1513,4 +1727,22 @@ def global_mean(rows):
     parts = jax.make_array_from_process_local_data(NamedSharding(mesh, P("all")), padded)
     add = jax.shard_map(lambda part: jax.lax.psum(part[0], "all"), mesh=mesh, in_specs=P("all"), out_specs=P())
     total = jax.jit(add)(parts).addressable_data(0)
+    return total[:-1] / total[-1]
+
+
+# %% right="production-two-processes"
+def global_mean(rows):
+    mesh = Mesh(np.array(jax.devices()), ("all",))
+    own = jax.local_devices()
+    shares = [rows[i :: len(own)] for i in range(len(own))]
+    sums = [np.float32([[*share.sum(axis=0), len(share)]]) for share in shares]
+    blocks = [jax.device_put(block, device) for block, device in zip(sums, own, strict=True)]
+    shape = (jax.device_count(), rows.shape[1] + 1)
+    table = jax.make_array_from_single_device_arrays(shape, NamedSharding(mesh, P("all")), blocks)
+
+    @functools.partial(jax.shard_map, mesh=mesh, in_specs=P("all"), out_specs=P())
+    def add(block):
+        return jax.lax.psum(block.sum(axis=0), "all")
+
+    total = np.asarray(jax.jit(add)(table))
     return total[:-1] / total[-1]
