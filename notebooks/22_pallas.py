@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 22 · Pallas: kernels on blocks
 #
-# *The core takes about 35 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/22_pallas/22_pallas.ipynb).* After the core, you can write a kernel that reads and writes blocks, choose its grid and blocks, accumulate across steps, handle edges, and differentiate it. You can explain why flash attention needs no matrix of scores.
+# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/22_pallas/22_pallas.ipynb).* After the core, you can write a kernel that reads and writes blocks, choose its grid and blocks, accumulate across steps, handle edges, and differentiate it. You can explain why flash attention needs no matrix of scores.
 #
 # **Prerequisites.** `jit` (lesson 03), `custom_vjp` (04), `vmap` (05), Refs (12), memory and precision (15). Try to answer these questions from memory.
 #
@@ -38,14 +38,14 @@ from jax.experimental.pallas import tpu as pltpu
 from grader.learning import plots
 from grader.learning.inspection import print_error, time_ms
 
-jax.config.update("jax_default_matmul_precision", "highest")
-interpreted = functools.partial(pl.pallas_call, interpret=True)
+jax.config.update("jax_default_matmul_precision", "highest")  # full float32 products on accelerators, too
+interpreted = functools.partial(pl.pallas_call, interpret=True)  # explained below the first kernel
 
 # %% [markdown]
 # ## A kernel is a function on Refs
-# XLA fuses many operations, but it does not invent algorithms. **How do you write a fused operation yourself, and decide what is in fast memory?**
+# XLA fuses many operations, but it keeps the algorithm that you wrote. **How do you write a fused operation yourself, and decide what is in fast memory?**
 #
-# Accelerators compute on data in a small fast memory next to the compute units. Arrays are stored in a large slow one. A **[kernel](../docs/glossary.md#kernel)** is a function that gets Refs to *blocks* of arrays in fast memory. It returns nothing and writes to its last Refs.
+# An accelerator stores arrays in a large, slow memory, and computes on data in a small, fast memory next to its compute units. A **[kernel](../docs/glossary.md#kernel)** is a function that gets Refs to *blocks* of arrays in fast memory. It returns nothing. Instead, it writes its results to its last Refs. `pallas_call` makes a function of arrays from a kernel. Its argument `out_shape` states the shape and the dtype of the result.
 
 
 # %%
@@ -58,26 +58,34 @@ print(interpreted(add_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(
 print_error(lambda: pl.pallas_call(add_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x, x))
 
 # %% [markdown]
-# `pallas_call` returns a function of arrays, here with one block that is the whole array. It compiles kernels for TPUs and GPUs. With `interpret=True`, it translates a kernel to ordinary JAX operations, on any machine. We use this **interpret mode** throughout. It computes the same values, but *its speed is not that of a kernel*.
+# Here, each Ref is one block that is the whole array. By default, `pallas_call` compiles the kernel for a TPU or a GPU, so the second call fails on a CPU. With `interpret=True`, it translates the kernel to ordinary JAX operations, which run on any machine. We use this **interpret mode** throughout. It computes the same values, but *its speed is not that of a compiled kernel*.
 #
 # ## The grid and the blocks
-# Large arrays do not fit into fast memory. The **[grid](../docs/glossary.md#grid)** states how often the kernel runs, along one or several axes. A `BlockSpec` has the shape of a block, and an **index map** from the indices of a step to the position of the block. This kernel writes the number of its step.
+# Large arrays do not fit into fast memory, so a kernel runs many times, once for each block. The **[grid](../docs/glossary.md#grid)** is a tuple with the number of these *steps* along each of its axes. A `BlockSpec` has the shape of a block, and an **index map**, a function from the indices of a step to the position of its block. The kernel below has no input. Each step writes its number to its block of the result.
 
 
 # %%
-def number_kernel(x_ref, out_ref):
+def number_kernel(out_ref):
     i, j = pl.program_id(0), pl.program_id(1)
     out_ref[...] = jnp.full_like(out_ref, i * pl.num_programs(1) + j)
 
 
 blocks = pl.BlockSpec((2, 2), lambda i, j: (i, j))
 shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
-print(interpreted(number_kernel, grid=(2, 3), in_specs=[blocks], out_specs=blocks, out_shape=shape)(x))
+print(interpreted(number_kernel, grid=(2, 3), out_specs=blocks, out_shape=shape)())
 
 # %% [markdown]
-# The grid (2, 3) has six steps, and the last axis is the fastest. `program_id` is the index of a step, and `num_programs` the size of an axis. The figure shows step 4, which adds a row to a matrix. The specs of its two inputs have different index maps.
+# The grid (2, 3) has six steps, and its last index changes fastest. `program_id(axis)` is the index of the step along an axis, and `num_programs(axis)` is the number of steps along it. An index map does not have to use all indices. In the figure, a kernel adds a row to each row of a matrix, and the block of the row depends on j only.
 #
 # ![A grid of two by three steps. The blocks of x and of the result have the index map (i, j), and each contains the number of the step that uses it. The blocks of the row have the index map (0, j), so the steps 1 and 4 both use its second block. Step 4 uses the second block in the second row of x. Below, a timeline: while the kernel computes step s, the blocks of step s + 1 are copied to fast memory and the result of step s - 1 is copied back.](../images/pallas_grid.svg)
+
+# %%
+row_block = pl.BlockSpec((1, 2), lambda i, j: (0, j))
+row = 100 * jnp.arange(6.0).reshape(1, 6)
+print(interpreted(add_kernel, grid=(2, 3), in_specs=[blocks, row_block], out_specs=blocks, out_shape=shape)(x, row))
+
+# %% [markdown]
+# Step 4 has the indices (1, 1). It added the second block of the row, 200 and 300, to columns 2 and 3 of the lower rows.
 
 # %% [markdown] predict="pallas-index-map"
 # `x` has the shape (4, 6), and blocks have the shape (2, 2). Which block does the index map `lambda i, j: (2 * i, 2 * j)` select in step (1, 1)?
@@ -96,7 +104,7 @@ copied = lambda spec: interpreted(copy_kernel, grid=(2, 3), in_specs=[spec], out
 print(copied(pl.BlockSpec((2, 2), lambda i, j: (2 * i, 2 * j))))
 
 # %% [markdown]
-# Interpret mode moved the block to the edge and reported nothing. Compiled kernels do not promise this. Other mistakes raise errors.
+# The result is wrong, and there is no error. Interpret mode moved each block that is outside of `x` back to the edge. Compiled kernels do not have to do the same. Other mistakes do raise errors.
 
 # %%
 print_error(lambda: copied(pl.BlockSpec((2, 2), lambda i: (i, 0))))  # an index for each axis of the grid
@@ -105,19 +113,18 @@ print_error(lambda: interpreted(lambda x_ref, out_ref: x_ref[...] + 1, out_shape
 print_error(lambda: interpreted(lambda x_ref, out_ref: out_ref.__setitem__(..., x_ref[...] + x), out_shape=shape)(x))
 
 # %% [markdown]
-# The third kernel returns a value instead of writing it. The last one closes over an array, but everything that a kernel reads has to be an argument.
+# The first index map takes one index, but the grid has two axes. The second kernel writes a block of shape (2, 3) to one of shape (2, 2). The third kernel returns a value instead of writing it. The last one closes over an array, but every array that a kernel reads has to be an argument.
 #
 # ## What a step costs
-# While a TPU computes one step, it copies the blocks of the next step and the previous result (the timeline in the figure). So it needs **two buffers** for each block. Kernels that read each element once are limited by these copies. A kernel is worth writing if it uses a block several times, or avoids writing a large array.
+# While a TPU computes one step, it copies the blocks of the next step to fast memory and the result of the previous step back (the timeline in the figure). So each block needs **two buffers**. If a kernel computes little with each element, it waits for these copies. A kernel is worth writing if it uses a block several times, or if it avoids writing a large array to slow memory.
 #
 # | memory | size | in Pallas |
 # |---|---|---|
-# | slow memory (HBM) | tens of GB | arrays, `pl.ANY` |
-# | vector memory of a TPU core (VMEM) | about 16 MB for a kernel by default on v5e | blocks, `pltpu.VMEM` |
-# | scalar memory of a TPU core (SMEM) | small | `pltpu.SMEM`, for indices and flags |
-# | shared memory of a GPU (SMEM) | 227 KiB for a kernel on H100 | blocks in Mosaic GPU |
+# | slow memory (HBM) | 16 GB on a TPU v5e | arrays |
+# | vector memory of a TPU core (VMEM) | 128 MiB on v5e, of which a kernel gets 16 MiB by default | blocks, `pltpu.VMEM` |
+# | shared memory of a GPU (SMEM) | at most 227 KiB for a kernel on H100 | blocks in Mosaic GPU |
 #
-# Interpret mode runs one iteration of a loop for each step, so its time depends mostly on the number of steps.
+# *Deeper: kernels for TPUs* and *Deeper: kernels for GPUs* show where these limits appear. Interpret mode has no fast memory. It runs one iteration of a loop for each step. Let's add two matrices of shape (512, 512) in square blocks.
 
 # %%
 big = jnp.ones((512, 512))
@@ -136,8 +143,13 @@ times = time_ms(*(functools.partial(kernels[size], big, big) for size in sizes),
 for size, milliseconds in zip((*sizes, "jnp.add"), times, strict=True):
     print(f"{size!s:>8s} {milliseconds:8.2f} ms")
 
-# %% [markdown] predict="pallas-accumulate"
+# %% [markdown]
+# Blocks of size 32 need 256 steps, and blocks of size 512 need one. The time falls with the number of steps, and one step is about as fast as `jnp.add`. This tells you about interpret mode, and nothing about the block size to choose for an accelerator.
+#
 # ## Accumulate across steps
+# So far, each step wrote its own block. A sum over an axis needs a result that several steps share.
+
+# %% [markdown] predict="pallas-accumulate"
 # The grid has three steps. Step j reads columns 2j and 2j + 1 of `x`, and every step has the *same* block of the result. The kernel is `out_ref[...] += x_ref[...].sum(axis=1)`. What is the result?
 #
 # - [ ] the sum of each row | This needs sums that start at 0.
@@ -163,10 +175,12 @@ for start in (False, True):
     print(interpreted(kernel, grid=3, in_specs=[two_columns], out_specs=all_sums, out_shape=sums)(x))
 
 # %% [markdown]
-# A block of a result stays in fast memory as long as consecutive steps select it. `pl.when` runs a function only if a condition holds, because a Python `if` cannot depend on `program_id`. In a grid with several axes, the axis that you sum over must come **last**. Otherwise a block is written, left and selected again. Interpret mode accepts this, but a stricter interpreter rejects it (*Deeper: a stricter interpreter*).
+# The second result is correct, because the first step sets the sums to 0. `pl.when(condition)` runs the function below it only if the condition holds. A Python `if` cannot depend on `program_id`, which is traced.
+#
+# A block of a result stays in fast memory as long as consecutive steps select it. So in a grid with several axes, the axis that you sum over must come **last**. Otherwise the steps leave a block, and select it again later. Interpret mode accepts this, but a stricter interpreter rejects it (*Deeper: a stricter interpreter*).
 #
 # ## Edges
-# Let a block have four columns. Then two blocks cover the six columns of `x`, and the second extends past the edge.
+# Blocks of four columns do not divide the six columns of `x`. Two blocks cover them, `pl.cdiv(6, 4)`, and the second extends past the edge. We copy `x` with such blocks, and then sum its rows without and with a mask.
 
 # %%
 ragged = pl.BlockSpec((4, 4), lambda j: (0, j))
@@ -176,18 +190,21 @@ print("sums:  ", run(rows_kernel, out_specs=all_sums, out_shape=sums)(x))
 
 
 def masked_kernel(x_ref, out_ref):
-    column = pl.program_id(0) * 4 + jax.lax.broadcasted_iota(jnp.int32, (4, 4), 1)
-    inside = jnp.where(column < 6, x_ref[...], 0)
-    out_ref[...] = jnp.where(pl.program_id(0) == 0, 0, out_ref[...]) + inside.sum(axis=1)
+    @pl.when(pl.program_id(0) == 0)
+    def _():
+        out_ref[...] = jnp.zeros_like(out_ref)
+
+    column = pl.program_id(0) * 4 + jax.lax.broadcasted_iota(jnp.int32, (4, 4), 1)  # in the whole array
+    out_ref[...] += jnp.where(column < 6, x_ref[...], 0).sum(axis=1)
 
 
 print("masked:", run(masked_kernel, out_specs=all_sums, out_shape=sums)(x), "  expected:", x.sum(axis=1))
 
 # %% [markdown]
-# What a kernel writes past the edge is dropped. What it reads there is undefined. Interpret mode uses NaN to make the mistake visible, but compiled kernels may read old data. Mask by *position* with `jnp.where`, before a reduction and with its neutral element: 0 for a sum, -inf for a maximum.
+# What a kernel writes past the edge is dropped, so the copy is correct. What it reads there is undefined. Interpret mode uses NaN to make the mistake visible, but a compiled kernel may read old data. So before a reduction, replace these elements by *position*, with `jnp.where` and the neutral element of the reduction: 0 for a sum, -inf for a maximum.
 #
 # ## Scratch arrays
-# An accumulator often needs another shape or dtype than the result. A **scratch array** is fast memory that persists from step to step. Its Refs come after those of the results.
+# An accumulator often needs another shape or dtype than the result. A **scratch array** is an array in fast memory that persists from step to step. Its Ref comes after those of the results. This kernel computes the mean of 512 rows of ones in bfloat16, one row in each step.
 
 
 # %%
@@ -203,9 +220,9 @@ def mean_kernel(x_ref, out_ref, sum_ref):
         out_ref[...] = (sum_ref[...] / 512).astype(out_ref.dtype)
 
 
-ones, row = jnp.ones((512, 3), jnp.bfloat16), pl.BlockSpec((1, 3), lambda i: (i, 0))
+ones, one_row = jnp.ones((512, 3), jnp.bfloat16), pl.BlockSpec((1, 3), lambda i: (i, 0))
 for dtype in (jnp.bfloat16, jnp.float32):
-    options = {"in_specs": [row], "out_specs": pl.BlockSpec((3,), lambda i: (0,))}
+    options = {"in_specs": [one_row], "out_specs": pl.BlockSpec((3,), lambda i: (0,))}
     options |= {"out_shape": jax.ShapeDtypeStruct((3,), jnp.bfloat16), "scratch_shapes": [pltpu.VMEM((3,), dtype)]}
     print(f"{jnp.dtype(dtype).name:9s}", interpreted(mean_kernel, grid=512, **options)(ones))
 
