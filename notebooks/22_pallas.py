@@ -227,10 +227,14 @@ for dtype in (jnp.bfloat16, jnp.float32):
     print(f"{jnp.dtype(dtype).name:9s}", interpreted(mean_kernel, grid=512, **options)(ones))
 
 # %% [markdown]
-# ## Flash attention
-# Attention of T tokens computes a matrix of T x T scores for each head, `softmax(q @ k.T / sqrt(d)) @ v`. In slow memory, this matrix is much larger than the inputs and the result. The softmax of a row needs all of its scores, so XLA stores them first (*Deeper: kernels for TPUs* lists the memory).
+# As in the prerequisites, a bfloat16 sum of ones stops at 256, so the mean of 512 ones becomes 0.5. The float32 accumulator gives 1, and only the result is rounded to bfloat16.
 #
-# A kernel can process the keys block by block and keep three values for each query: the largest score so far, `top`, the sum of `exp(score - top)`, and the sum of `exp(score - top) * v`. If a block has a larger score, then both sums were computed with a `top` that was too small. Multiply them by `exp(old top - new top)`, and continue.
+# ## Flash attention
+# For each head, attention of T tokens is `softmax(q @ k.T / sqrt(d)) @ v`, with a matrix of T x T scores. For large T, this matrix is much larger than the inputs and the result. The softmax of a row needs all scores of the row, so XLA writes them to slow memory first (*Deeper: kernels for TPUs* lists the memory).
+#
+# **Flash attention** processes the keys block by block. For each query, it keeps three values: the largest score so far, `top`; the sum of `exp(score - top)`; and the sum of `exp(score - top) * v`. The result is the second sum divided by the first.
+#
+# Suppose that a query has the scores 1 and 2 in the first block. Then `top` is 2, and the sum is exp(1 - 2) + exp(2 - 2). The next block contains the score 4, so `top` becomes 4. The sum should have been exp(1 - 4) + exp(2 - 4), which is the old sum times exp(2 - 4). So a kernel multiplies both sums by the correction `exp(old top - new top)`, adds the new block, and continues.
 
 
 # %%
@@ -253,10 +257,14 @@ def flash_kernel(q_ref, k_ref, v_ref, out_ref, top_ref, sum_ref, total_ref):
         out_ref[...] = total_ref[...] / sum_ref[...]
 
 
+# %% [markdown]
+# The grid has an axis for heads, one for blocks of queries, and one for blocks of keys. The sum is over keys, so their axis comes last. Only the index maps of `k` and `v` use j. An axis with `None` in the block shape has size 1, and the kernel does not see it.
+
+
 # %%
 def flash_attention(q, k, v, queries=64, keys=64, kernel=flash_kernel, **options):
     heads, length, d = q.shape
-    some_queries = pl.BlockSpec((None, queries, d), lambda h, i, j: (h, i, 0))  # None: without this axis
+    some_queries = pl.BlockSpec((None, queries, d), lambda h, i, j: (h, i, 0))
     some_keys = pl.BlockSpec((None, keys, d), lambda h, i, j: (h, j, 0))
     return pl.pallas_call(
         kernel,
@@ -269,6 +277,10 @@ def flash_attention(q, k, v, queries=64, keys=64, kernel=flash_kernel, **options
     )(q, k, v)
 
 
+# %% [markdown]
+# The scratch arrays `top_ref` and `sum_ref` have one entry for each query of the block, and `total_ref` has d. We compare the result with attention in `jax.numpy`.
+
+
 # %%
 def attention(q, k, v):
     return jax.nn.softmax(q @ k.mT / q.shape[-1] ** 0.5) @ v
@@ -278,12 +290,12 @@ q, k, v = jax.random.normal(jax.random.key(22), (3, 2, 256, 32))  # two heads, 2
 print("largest difference:", jnp.abs(flash_attention(q, k, v) - attention(q, k, v)).max())
 
 # %% [markdown]
-# What does each version store in slow memory? We read the largest array from the jaxprs, without the bodies of kernels, whose arrays are in fast memory.
+# How large are the arrays outside of fast memory? We read the largest result of an operation from each jaxpr. The body of a kernel does not count, because its arrays are in fast memory.
 
 
 # %%
 def largest(function, *args):
-    """The elements of the largest array that an operation of the jaxpr writes to slow memory."""
+    """The elements of the largest result of an operation in the jaxpr, without the bodies of kernels."""
     return max(out.aval.size for equation in jax.make_jaxpr(function)(*args).eqns for out in equation.outvars)
 
 
@@ -296,13 +308,13 @@ for (name, values), marker in zip(elements.items(), "os", strict=True):
 axes.set(xlabel="tokens", ylabel="elements of the largest array", xticks=lengths, xticklabels=lengths)
 axes.legend()
 ends = ", ".join(f"{name} {values[0]:,} and {values[-1]:,}" for name, values in elements.items())
-plots.show(f"The elements of the largest array in slow memory, for 256 and for 16,384 tokens: {ends}.")
+plots.show(f"The elements of the largest array outside of kernels, for 256 and for 16,384 tokens: {ends}.")
 
 # %% [markdown]
-# The line of `attention` grows with T², that of `flash_attention` with T. The fast memory does not depend on T: two buffers for each block, and the scratch arrays. Both versions compute the same two products.
+# The largest array of `attention` grows with T². These are the scores. That of `flash_attention` grows with T, and is the result itself. The fast memory of the kernel contains two buffers for each block and the scratch arrays, so it does not depend on T. Both versions compute the same two products.
 #
 # ## Gradients
-# JAX 0.10.2 cannot differentiate a kernel that uses `program_id`. Its error has no message. So give the function a rule. The rule below stores only the inputs and recomputes the attention.
+# JAX 0.10.2 cannot differentiate a kernel that uses `program_id`. It raises an `AssertionError` without a message. So define the gradient with `custom_vjp`. The rule below stores only the inputs, and its backward pass recomputes the attention.
 
 # %%
 print_error(lambda: jax.grad(lambda q: flash_attention(q, k, v).sum())(q))
@@ -316,10 +328,10 @@ differences = jax.tree.map(lambda one, other: jnp.abs(one - other).max(), weight
 print("largest difference of a gradient:", max(differences))
 
 # %% [markdown]
-# The gradients are right, but this backward pass computes the matrix of scores again, in slow memory. A complete implementation has a backward kernel, which you will write for a simpler function in the exercises.
+# The gradients are correct, but this backward pass uses `attention`, with its matrix of scores. A complete implementation has a kernel for the backward pass, too. You will write one for a simpler function in the exercises.
 #
 # ## Choose the blocks by measuring
-# Try all block sizes that fit into fast memory, and keep the fastest. Here we measure interpret mode, **so this optimum is not that of an accelerator.**
+# Block sizes do not change the result, so you can choose them by measuring: time each size that fits into fast memory, and keep the fastest. Here we time interpret mode, **so this optimum is not that of an accelerator.** The procedure is the same.
 
 # %%
 sizes = (32, 64, 128, 256)
@@ -327,9 +339,10 @@ variants = [jax.jit(functools.partial(flash_attention, queries=a, keys=b)) for a
 times = time_ms(*(functools.partial(f, q, k, v) for f in variants), repeats=3)
 table = np.array(times).reshape(4, 4)
 _, axes = plots.subplots(width=4.6, height=3.2)
-axes.imshow(np.log(table), cmap="Blues")
+shade = np.log(table / table.min()) / np.log(table.max() / table.min())
+axes.imshow(shade, cmap="Blues")
 for (row_of, column_of), value in np.ndenumerate(table):
-    colour = "white" if value > table.max() / 4 else plots.INK
+    colour = "white" if shade[row_of, column_of] > 0.6 else plots.INK
     axes.text(column_of, row_of, f"{value:.1f}", ha="center", va="center", color=colour)
 axes.set(xticks=range(4), yticks=range(4), xticklabels=sizes, yticklabels=sizes, title="milliseconds")
 axes.set(xlabel="keys in a block", ylabel="queries in a block")
@@ -340,6 +353,8 @@ plots.show(
 )
 
 # %% [markdown]
+# Most of the time falls with the number of steps, as in *What a step costs*.
+#
 # ## Summary
 #
 # | you want | you write |
@@ -354,7 +369,7 @@ plots.show(
 # | a gradient | `jax.custom_vjp` with a kernel for the backward pass |
 # | to run without an accelerator | `interpret=True`, for values and not for speed |
 #
-# The JAX documentation has a guide to [Pallas](https://docs.jax.dev/en/latest/pallas/index.html). In the first exercise, you complete the grid of a kernel.
+# The JAX documentation has a guide to [Pallas](https://docs.jax.dev/en/latest/pallas/index.html). Its quickstarts also use `pl.kernel`, in which you allocate fast memory and copy blocks yourself. `pallas_call` derives the copies from the specs. In the first exercise, you complete the grid of a kernel.
 
 # %% [markdown]
 # ## Deeper: overwrite an input
@@ -376,7 +391,7 @@ donated(kept)
 print("deleted:", kept.is_deleted())
 
 # %% [markdown]
-# An alias is only safe if each step reads blocks that no *earlier* step has overwritten. The kernel below reads the block before its own. In interpret mode, an alias makes no difference for it.
+# An alias is only safe if each step reads blocks that no *earlier* step has overwritten. The kernel below reads the block before its own. We run it in interpret mode, and with an interpreter that simulates a TPU (see the next section).
 
 # %%
 numbers = jnp.arange(1.0, 7.0)
@@ -394,8 +409,10 @@ for aliases in ({}, {0: 0}):
     print("simulated TPU:", double_previous(aliases, pltpu.InterpretParams()))
 
 # %% [markdown]
+# In interpret mode, the alias makes no difference. On the simulated TPU, step 2 reads the numbers 2 and 4, which step 1 has written, instead of 3 and 4. So the fifth number of the result becomes 4 instead of 6.
+#
 # ## Deeper: a stricter interpreter
-# `interpret=pltpu.InterpretParams()` simulates the memories and copies of a TPU on the CPU, with callbacks. It is slower, and it finds mistakes that `interpret=True` hides. With the alias above, step 2 reads what step 1 has written. The next cell shows two more mistakes.
+# `interpret=pltpu.InterpretParams()` simulates the memories and copies of a TPU on the CPU. It finds mistakes that `interpret=True` hides, such as the alias above. We show two more. The first is a sum over the first axis of the grid, so its steps leave a block of the result and select it again.
 
 # %%
 import logging
@@ -411,12 +428,16 @@ def reason(call):
         pltpu.reset_tpu_interpret_mode_state()
 
 
-def sums_first(interpret):  # the axis of the sum is the first axis of the grid
+def sums_first(interpret):
     specs = {
         "in_specs": [pl.BlockSpec((2, 2), lambda j, i: (i, j))],
         "out_specs": pl.BlockSpec((2,), lambda j, i: (i,)),
     }
     return pl.pallas_call(rows_kernel, grid=(3, 2), out_shape=sums, interpret=interpret, **specs)(x)
+
+
+# %% [markdown]
+# The second mistake is a slice that ends after the block. `pl.ds(start, size)` selects a slice whose start is not known while JAX traces.
 
 
 # %%
@@ -433,10 +454,10 @@ for mistake in (sums_first, past_the_end):
         reason(functools.partial(mistake, interpret))
 
 # %% [markdown]
-# `pl.ds(start, size)` selects a slice whose start is not known while JAX traces. `interpret=True` moves such a slice to the edge, as it does with blocks.
+# `interpret=True` sums the rows correctly, and moves the slice to the edge, as it does with blocks. The stricter interpreter names the block that is visited again, and the slice that is out of bounds.
 #
 # ## Deeper: kernels for TPUs
-# A kernel without `interpret` is lowered for a platform. You can do this without an accelerator, and see the first errors.
+# Without `interpret`, a kernel is lowered for a platform. You can lower it without an accelerator, and see the first errors. The first line below is the size of VMEM that JAX lists for a TPU v5e.
 
 # %%
 square = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
@@ -449,35 +470,41 @@ def lowered(block):
     return jax.jit(call).trace(square, square).lower(lowering_platforms=("tpu",)).as_text()
 
 
+v5e = pltpu.get_tpu_info_for_chip(pltpu.ChipVersion.TPU_V5E, 1)
+print("VMEM:", v5e.vmem_capacity_bytes // 2**20, "MiB")
 [line] = [line for line in lowered((256, 256)).splitlines() if "custom_call" in line]
 print(line.strip()[:70], "...")
 print_error(lambda: lowered((64, 64)))
 
 # %% [markdown]
-# The kernel becomes one custom call, `tpu_custom_call`, and Mosaic compiles its body. On a TPU, the last two sizes of a block are multiples of 8 and 128, or those of the whole array. We compiled kernels of this lesson with JAX 0.10.2 and libtpu 0.0.52 for a described TPU v5e. *We did not run them, because we had no TPU.*
+# The kernel becomes one custom call, `tpu_custom_call`, and the compiler *Mosaic* compiles its body. As the error states, the last two sizes of a block must be multiples of 8 and 128, or those of the whole array. We compiled kernels of this lesson with JAX 0.10.2 and libtpu 0.0.52 for a described TPU v5e. *We did not run them, because we had no TPU.*
 #
 # | kernel, compiled for a TPU v5e | result |
 # |---|---|
 # | sum of float32 matrices, blocks (768, 768) | compiled |
-# | the same, blocks (1024, 1024) | error: needs 24 MB of VMEM, the limit is 16 MB |
+# | the same, blocks (1024, 1024) | error: needs 24 MiB of VMEM, the limit is 16 MiB |
 # | the same, with `pipeline_mode=pl.Buffered(1)` | compiled |
 # | `flash_kernel`, T = 8192, d = 128, float32, blocks of 1024 queries and keys | compiled |
-# | the same, blocks of 2048 queries and 1024 keys | error: needs 19.9 MB |
+# | the same, blocks of 2048 queries and 1024 keys | error: needs 19.9 MiB |
 #
-# Three blocks of 4 MB with two buffers each are 24 MB, so the compiler does allocate two buffers for each block. One buffer needs half as much, but then copies and computation cannot overlap. In the same way, we compared the temporary memory of two heads with d = 128 in float32.
+# Three blocks of 4 MiB with two buffers each are 24 MiB, so the compiler does allocate two buffers for each block. With one buffer, they need half as much, but then copies and computation cannot overlap.
+#
+# In the same way, we compared the temporary memory in HBM that the two versions of attention need, for two heads with d = 128 in float32.
 #
 # | tokens | attention without a kernel | flash attention, blocks of 512 |
 # |---|---|---|
-# | 2,048 | 0 (the scores fit into VMEM, which is not counted) | 0 |
+# | 2,048 | 0 (the scores are in VMEM, which is not counted) | 0 |
 # | 8,192 | 0.54 GB | 0 |
 # | 32,768 | 8.59 GB | 0 |
 #
 # For TPUs, also state which axes of the grid are independent, so that several cores can share them: `compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary"))`.
 #
 # ## Deeper: kernels for GPUs
-# JAX has two compilers of kernels for GPUs. **Mosaic GPU** is the default in 0.10.2. **Triton** is selected with `compiler_params`.
+# JAX 0.10.2 has two compilers of kernels for GPUs. **Mosaic GPU** is the default. **Triton** is selected with `compiler_params`. We lower `add_kernel` with both, and print the warnings.
 
 # %%
+import warnings
+
 from jax.experimental.pallas import triton as pltriton
 
 
@@ -489,9 +516,14 @@ def lowered_for_gpu(size, **options):
 
 
 for name, options in {"Mosaic GPU": {}, "Triton": {"compiler_params": pltriton.CompilerParams(num_warps=4)}}.items():
-    [line] = [line for line in lowered_for_gpu(64, **options).splitlines() if "custom_call" in line]
-    print(f"{name:10s}", line.strip()[:62], "...")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        [line] = [line for line in lowered_for_gpu(64, **options).splitlines() if "custom_call" in line]
+    print(f"{name:10s}", line.strip()[:62], "...", *{f"\n  {one.message}" for one in caught})
 print_error(lambda: lowered_for_gpu(256))
+
+# %% [markdown]
+# The error shows the limit of the shared memory. Three blocks of 256 KiB do not fit into it. If you have an accelerator, the next cell runs a compiled kernel.
 
 # %%
 if jax.default_backend() in ("gpu", "tpu"):  # runs the compiled kernel
@@ -502,7 +534,9 @@ else:
     print("There is no accelerator here, so nothing runs.")
 
 # %% [markdown]
-# Three blocks of 256 KiB do not fit into the shared memory. The JAX documentation states that Mosaic GPU needs a Hopper or newer GPU, and that Triton, which is maintained with best effort, also supports Ampere. On a GPU, the steps of a grid **run in parallel and in no fixed order**, so a sum across steps does not work as it does on a TPU. Loop inside the kernel instead, with `jax.lax.fori_loop` and `pl.ds`, or use the pipelines of Mosaic GPU. We compiled these kernels with the CUDA plugin of JAX 0.10.2 for a described H100. *We did not run them, because we had no GPU.*
+# Both interfaces are about to change. As the warning states, `pl.pallas_call` is deprecated for Mosaic GPU, in favour of `plgpu.kernel` of `jax.experimental.pallas.mosaic_gpu`. The [changelog of Pallas](https://docs.jax.dev/en/latest/pallas/CHANGELOG.html) lists Triton as deprecated since JAX 0.11.0. So use the table below to read existing kernels, and read the changelog before you write a new one. The JAX documentation states that Mosaic GPU needs a Hopper or newer GPU, and that Triton also supports Ampere.
+#
+# On a GPU, the steps of a grid **run in parallel and in no fixed order**, so a sum across steps does not work as it does on a TPU. Loop inside the kernel instead, with `jax.lax.fori_loop` and `pl.ds`, or use the pipelines of Mosaic GPU. We compiled these kernels with the CUDA plugin of JAX 0.10.2 for a described H100. *We did not run them, because we had no GPU.*
 #
 # | kernel, compiled for an H100 | Triton | Mosaic GPU |
 # |---|---|---|
@@ -513,9 +547,10 @@ else:
 # | product with `@`, accumulated across steps | compiled, although the steps would race | error: `dot_general` is not implemented |
 # | product with `plgpu.wgmma` and an accumulator `plgpu.ACC` | not available | compiled |
 #
-# The interface is common, but a fast kernel is written for one kind of hardware.
+# The ideas of this lesson apply to both kinds of hardware, but a fast kernel is written for one of them.
 #
 # ## Deeper: vmap adds an axis to the grid
+# We map a kernel for one matrix over five matrices, and read the grid from the jaxpr.
 
 # %%
 mapped = jax.make_jaxpr(jax.vmap(lambda x: run(copy_kernel, out_specs=ragged, out_shape=shape)(x)))(jnp.ones((5, 4, 6)))
@@ -528,7 +563,7 @@ print(equation.params["jaxpr"])
 # The new axis comes first, and the kernel does not see it, because its block size along this axis is squeezed. In `flash_attention`, the grid has an axis for heads, with a `None` in the block shapes. `vmap` of a kernel for one head would give the same grid.
 #
 # ## Deeper: skip blocks
-# In causal attention, a query attends only to keys at its own and earlier positions. About half of the blocks contain no such key. This kernel skips them with `pl.when`.
+# In causal attention, a query attends only to keys at its own and earlier positions. Many blocks of scores contain no such pair of query and key. This kernel skips them with `pl.when`. In the blocks that it computes, it replaces the scores of later keys with -inf.
 
 
 # %%
@@ -554,6 +589,9 @@ def causal_kernel(q_ref, k_ref, v_ref, out_ref, top_ref, sum_ref, total_ref):
         out_ref[...] = total_ref[...] / sum_ref[...]
 
 
+# %% [markdown]
+# We compare it with a softmax that masks the matrix of scores, and count the blocks that contain a score to compute.
+
 # %%
 causal = flash_attention(q, k, v, kernel=causal_kernel)
 mask = np.tri(256, dtype=bool)
@@ -563,7 +601,7 @@ needed = mask.reshape(4, 64, 4, 64).any(axis=(1, 3))
 print(f"{needed.sum()} of {needed.size} blocks are computed for each head")
 
 # %% [markdown]
-# Each row attends to key 0, so after the first block of keys no maximum is -inf. The index map still selects the skipped blocks, so a pipeline copies them. To avoid these copies, return the position of a block that is already in fast memory.
+# The first block of keys contains key 0, to which each query attends. So `top` is never -inf after this block, and `exp(old top - new top)` is never NaN. The index map still selects the skipped blocks, so a pipeline copies them. To avoid these copies, let the index map return the position of a block that is already in fast memory.
 #
 # ## Deeper: older code
 #
@@ -573,5 +611,6 @@ print(f"{needed.sum()} of {needed.size} blocks are computed for each head")
 # | `pl.load(ref, (pl.ds(i, n),))`, `pl.store` | `ref[pl.ds(i, n)]`, `ref[...] = value`. With a mask: `load` and `store` of `pallas.triton` or `pallas.tpu` |
 # | `pl.dot` | `@` or `jnp.dot` (`pltriton.dot` for Triton) |
 # | `jax.experimental.pallas.gpu` | `jax.experimental.pallas.triton` or `.mosaic_gpu` |
+# | `pl.core_map` | `pl.kernel` |
 # | `pltpu.TPUCompilerParams` | `pltpu.CompilerParams` |
 # | `compiler_params=dict(triton=...)` | `compiler_params=pltriton.CompilerParams(...)` |
