@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 22 · Pallas: kernels on blocks
 #
-# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/22_pallas/22_pallas.ipynb).* After the core, you can write a kernel that reads and writes blocks, choose its grid and blocks, accumulate across steps, handle edges, and differentiate it. You can explain why flash attention needs no matrix of scores.
+# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/22_pallas/22_pallas.ipynb).* After the core, you can write a kernel on blocks, accumulate across its steps, handle edges, and differentiate it. You can explain why flash attention needs no matrix of scores.
 #
 # **Prerequisites.** `jit` (lesson 03), `custom_vjp` (04), `vmap` (05), Refs (12), memory and precision (15). Try to answer these questions from memory.
 #
@@ -45,7 +45,7 @@ interpreted = functools.partial(pl.pallas_call, interpret=True)  # explained bel
 # ## A kernel is a function on Refs
 # XLA fuses many operations, but it keeps the algorithm that you wrote. **How do you write a fused operation yourself, and decide what is in fast memory?**
 #
-# An accelerator stores arrays in a large, slow memory, and computes on data in a small, fast memory next to its compute units. A **[kernel](../docs/glossary.md#kernel)** is a function that gets Refs to *blocks* of arrays in fast memory. It returns nothing. Instead, it writes its results to its last Refs. `pallas_call` makes a function of arrays from a kernel. Its argument `out_shape` states the shape and the dtype of the result.
+# An accelerator stores arrays in a large, slow memory, and computes on data in a small, fast memory next to its compute units. A **[kernel](../docs/glossary.md#kernel)** gets Refs to *blocks* of arrays in fast memory. It returns nothing, and writes its results to its last Refs. `pallas_call` makes a function of arrays from a kernel.
 
 
 # %%
@@ -58,10 +58,10 @@ print(interpreted(add_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(
 print_error(lambda: pl.pallas_call(add_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x, x))
 
 # %% [markdown]
-# Here, each Ref is one block that is the whole array. By default, `pallas_call` compiles the kernel for a TPU or a GPU, so the second call fails on a CPU. With `interpret=True`, it translates the kernel to ordinary JAX operations, which run on any machine. We use this **interpret mode** throughout. It computes the same values, but *its speed is not that of a compiled kernel*.
+# Here, the only block is the whole array. By default, `pallas_call` compiles kernels for TPUs and GPUs, so the second call fails on a CPU. With `interpret=True`, it translates a kernel to ordinary JAX operations, which run on any machine. We use this **interpret mode** throughout. It computes the same values, but *its speed is not that of a compiled kernel*.
 #
 # ## The grid and the blocks
-# Large arrays do not fit into fast memory, so a kernel runs many times, once for each block. The **[grid](../docs/glossary.md#grid)** is a tuple with the number of these *steps* along each of its axes. A `BlockSpec` has the shape of a block, and an **index map**, a function from the indices of a step to the position of its block. The kernel below has no input. Each step writes its number to its block of the result.
+# Large arrays do not fit into fast memory, so a kernel runs many times. The **[grid](../docs/glossary.md#grid)** is the number of these *steps* along one or several axes. A `BlockSpec` has the shape of a block, and an **index map** from the indices of a step to the position of its block. In this kernel without inputs, each step writes its number.
 
 
 # %%
@@ -75,7 +75,7 @@ shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
 print(interpreted(number_kernel, grid=(2, 3), out_specs=blocks, out_shape=shape)())
 
 # %% [markdown]
-# The grid (2, 3) has six steps, and its last index changes fastest. `program_id(axis)` is the index of the step along an axis, and `num_programs(axis)` is the number of steps along it. An index map does not have to use all indices. In the figure, a kernel adds a row to each row of a matrix, and the block of the row depends on j only.
+# The grid (2, 3) has six steps, and its last index changes fastest. `program_id` is the index of a step along an axis, and `num_programs` the number of steps along it. In the figure, a kernel adds a row to a matrix. The index map of the row does not use i.
 #
 # ![A grid of two by three steps. The blocks of x and of the result have the index map (i, j), and each contains the number of the step that uses it. The blocks of the row have the index map (0, j), so the steps 1 and 4 both use its second block. Step 4 uses the second block in the second row of x. Below, a timeline: while the kernel computes step s, the blocks of step s + 1 are copied to fast memory and the result of step s - 1 is copied back.](../images/pallas_grid.svg)
 
@@ -85,7 +85,9 @@ row = 100 * jnp.arange(6.0).reshape(1, 6)
 print(interpreted(add_kernel, grid=(2, 3), in_specs=[blocks, row_block], out_specs=blocks, out_shape=shape)(x, row))
 
 # %% [markdown]
-# Step 4 has the indices (1, 1). It added the second block of the row, 200 and 300, to columns 2 and 3 of the lower rows.
+# Step 4 has the indices (1, 1). It added 200 and 300 to the middle of the lower rows.
+#
+# While a TPU computes one step, it copies the blocks of the next step and the previous result (the timeline in the figure). So each block needs **two buffers**. A kernel that computes little with each element waits for these copies. A kernel is worth writing if it uses a block several times, or avoids writing a large array to slow memory.
 
 # %% [markdown] predict="pallas-index-map"
 # `x` has the shape (4, 6), and blocks have the shape (2, 2). Which block does the index map `lambda i, j: (2 * i, 2 * j)` select in step (1, 1)?
@@ -104,50 +106,10 @@ copied = lambda spec: interpreted(copy_kernel, grid=(2, 3), in_specs=[spec], out
 print(copied(pl.BlockSpec((2, 2), lambda i, j: (2 * i, 2 * j))))
 
 # %% [markdown]
-# The result is wrong, and there is no error. Interpret mode moved each block that is outside of `x` back to the edge. Compiled kernels do not have to do the same. Other mistakes do raise errors.
-
-# %%
-print_error(lambda: copied(pl.BlockSpec((2, 2), lambda i: (i, 0))))  # an index for each axis of the grid
-print_error(lambda: copied(pl.BlockSpec((2, 3), lambda i, j: (i, j))))  # 2 x 3 into 2 x 2
-print_error(lambda: interpreted(lambda x_ref, out_ref: x_ref[...] + 1, out_shape=shape)(x))
-print_error(lambda: interpreted(lambda x_ref, out_ref: out_ref.__setitem__(..., x_ref[...] + x), out_shape=shape)(x))
-
-# %% [markdown]
-# The first index map takes one index, but the grid has two axes. The second kernel writes a block of shape (2, 3) to one of shape (2, 2). The third kernel returns a value instead of writing it. The last one closes over an array, but every array that a kernel reads has to be an argument.
-#
-# ## What a step costs
-# While a TPU computes one step, it copies the blocks of the next step to fast memory and the result of the previous step back (the timeline in the figure). So each block needs **two buffers**. If a kernel computes little with each element, it waits for these copies. A kernel is worth writing if it uses a block several times, or if it avoids writing a large array to slow memory.
-#
-# | memory | size | in Pallas |
-# |---|---|---|
-# | slow memory (HBM) | 16 GB on a TPU v5e | arrays |
-# | vector memory of a TPU core (VMEM) | 128 MiB on v5e, of which a kernel gets 16 MiB by default | blocks, `pltpu.VMEM` |
-# | shared memory of a GPU (SMEM) | at most 227 KiB for a kernel on H100 | blocks in Mosaic GPU |
-#
-# *Deeper: kernels for TPUs* and *Deeper: kernels for GPUs* show where these limits appear. Interpret mode has no fast memory. It runs one iteration of a loop for each step. Let's add two matrices of shape (512, 512) in square blocks.
-
-# %%
-big = jnp.ones((512, 512))
-
-
-def add_in_blocks(size):
-    spec = pl.BlockSpec((size, size), lambda i, j: (i, j))
-    like = jax.ShapeDtypeStruct(big.shape, big.dtype)
-    grid = pl.cdiv(512, size), pl.cdiv(512, size)
-    return jax.jit(interpreted(add_kernel, grid=grid, in_specs=[spec] * 2, out_specs=spec, out_shape=like))
-
-
-sizes = (32, 64, 128, 256, 512)
-kernels = {size: add_in_blocks(size) for size in sizes}
-times = time_ms(*(functools.partial(kernels[size], big, big) for size in sizes), lambda: jnp.add(big, big))
-for size, milliseconds in zip((*sizes, "jnp.add"), times, strict=True):
-    print(f"{size!s:>8s} {milliseconds:8.2f} ms")
-
-# %% [markdown]
-# Blocks of size 32 need 256 steps, and blocks of size 512 need one. The time falls with the number of steps, and one step is about as fast as `jnp.add`. This tells you about interpret mode, and nothing about the block size to choose for an accelerator.
+# Interpret mode moved blocks that are outside of `x` back to the edge, and reported nothing. Compiled kernels do not promise this. Other mistakes raise errors (*Deeper: four errors*).
 #
 # ## Accumulate across steps
-# So far, each step wrote its own block. A sum over an axis needs a result that several steps share.
+# In a sum over an axis, several steps share a block of the result.
 
 # %% [markdown] predict="pallas-accumulate"
 # The grid has three steps. Step j reads columns 2j and 2j + 1 of `x`, and every step has the *same* block of the result. The kernel is `out_ref[...] += x_ref[...].sum(axis=1)`. What is the result?
@@ -175,12 +137,12 @@ for start in (False, True):
     print(interpreted(kernel, grid=3, in_specs=[two_columns], out_specs=all_sums, out_shape=sums)(x))
 
 # %% [markdown]
-# The second result is correct, because the first step sets the sums to 0. `pl.when(condition)` runs the function below it only if the condition holds. A Python `if` cannot depend on `program_id`, which is traced.
+# If the first step sets the sums to 0, the result is correct. `pl.when` runs the function below it only if a condition holds. A Python `if` cannot depend on `program_id`, which is traced.
 #
-# A block of a result stays in fast memory as long as consecutive steps select it. So in a grid with several axes, the axis that you sum over must come **last**. Otherwise the steps leave a block, and select it again later. Interpret mode accepts this, but a stricter interpreter rejects it (*Deeper: a stricter interpreter*).
+# A block of a result stays in fast memory as long as consecutive steps select it. So in a grid with several axes, the axis that you sum over must come **last**. Otherwise the steps leave a block and select it again. Interpret mode accepts this, but a stricter interpreter rejects it (*Deeper: a stricter interpreter*).
 #
 # ## Edges
-# Blocks of four columns do not divide the six columns of `x`. Two blocks cover them, `pl.cdiv(6, 4)`, and the second extends past the edge. We copy `x` with such blocks, and then sum its rows without and with a mask.
+# Two blocks of four columns cover the six columns of `x`, and the second extends past the edge. `pl.cdiv(6, 4)` is 2.
 
 # %%
 ragged = pl.BlockSpec((4, 4), lambda j: (0, j))
@@ -227,14 +189,14 @@ for dtype in (jnp.bfloat16, jnp.float32):
     print(f"{jnp.dtype(dtype).name:9s}", interpreted(mean_kernel, grid=512, **options)(ones))
 
 # %% [markdown]
-# As in the prerequisites, a bfloat16 sum of ones stops at 256, so the mean of 512 ones becomes 0.5. The float32 accumulator gives 1, and only the result is rounded to bfloat16.
+# The bfloat16 sum stops at 256, so the mean is 0.5. With the float32 accumulator, only the result is rounded.
 #
 # ## Flash attention
-# For each head, attention of T tokens is `softmax(q @ k.T / sqrt(d)) @ v`, with a matrix of T x T scores. For large T, this matrix is much larger than the inputs and the result. The softmax of a row needs all scores of the row, so XLA writes them to slow memory first (*Deeper: kernels for TPUs* lists the memory).
+# For each head, attention of T tokens is `softmax(q @ k.T / sqrt(d)) @ v`, with a matrix of T x T scores. A softmax needs all scores of a row, so XLA writes them to slow memory first (*Deeper: kernels for TPUs* lists how much).
 #
-# **Flash attention** processes the keys block by block. For each query, it keeps three values: the largest score so far, `top`; the sum of `exp(score - top)`; and the sum of `exp(score - top) * v`. The result is the second sum divided by the first.
+# **Flash attention** processes the keys block by block. For each query, it keeps the largest score so far, `top`, the sum of `exp(score - top)`, and the sum of `exp(score - top) * v`. The result is the quotient of the two sums.
 #
-# Suppose that a query has the scores 1 and 2 in the first block. Then `top` is 2, and the sum is exp(1 - 2) + exp(2 - 2). The next block contains the score 4, so `top` becomes 4. The sum should have been exp(1 - 4) + exp(2 - 4), which is the old sum times exp(2 - 4). So a kernel multiplies both sums by the correction `exp(old top - new top)`, adds the new block, and continues.
+# Suppose that a query has the scores 1 and 2 in the first block. Then `top` is 2, and the sum is `exp(1 - 2) + exp(2 - 2)`. The next block contains the score 4. With `top = 4`, the sum would have been `exp(1 - 4) + exp(2 - 4)`, the old sum times `exp(2 - 4)`. So the kernel multiplies both sums by `exp(old top - new top)`, and adds the new block.
 
 
 # %%
@@ -258,7 +220,7 @@ def flash_kernel(q_ref, k_ref, v_ref, out_ref, top_ref, sum_ref, total_ref):
 
 
 # %% [markdown]
-# The grid has an axis for heads, one for blocks of queries, and one for blocks of keys. The sum is over keys, so their axis comes last. Only the index maps of `k` and `v` use j. An axis with `None` in the block shape has size 1, and the kernel does not see it.
+# The grid has axes for heads, queries and keys. The sum is over keys, so their axis comes last. `None` in a block shape is a size of 1 on an axis that the kernel does not see.
 
 
 # %%
@@ -278,7 +240,7 @@ def flash_attention(q, k, v, queries=64, keys=64, kernel=flash_kernel, **options
 
 
 # %% [markdown]
-# The scratch arrays `top_ref` and `sum_ref` have one entry for each query of the block, and `total_ref` has d. We compare the result with attention in `jax.numpy`.
+# Here is the same function without a kernel.
 
 
 # %%
@@ -290,7 +252,7 @@ q, k, v = jax.random.normal(jax.random.key(22), (3, 2, 256, 32))  # two heads, 2
 print("largest difference:", jnp.abs(flash_attention(q, k, v) - attention(q, k, v)).max())
 
 # %% [markdown]
-# How large are the arrays outside of fast memory? We read the largest result of an operation from each jaxpr. The body of a kernel does not count, because its arrays are in fast memory.
+# How large are the arrays outside of fast memory? We read the largest result of an operation from each jaxpr, without the bodies of kernels.
 
 
 # %%
@@ -311,10 +273,10 @@ ends = ", ".join(f"{name} {values[0]:,} and {values[-1]:,}" for name, values in 
 plots.show(f"The elements of the largest array outside of kernels, for 256 and for 16,384 tokens: {ends}.")
 
 # %% [markdown]
-# The largest array of `attention` grows with T². These are the scores. That of `flash_attention` grows with T, and is the result itself. The fast memory of the kernel contains two buffers for each block and the scratch arrays, so it does not depend on T. Both versions compute the same two products.
+# The scores in `attention` grow with T². The largest array of `flash_attention` is the result, which grows with T. The blocks and scratch arrays in fast memory do not depend on T. Both versions compute the same two products.
 #
 # ## Gradients
-# JAX 0.10.2 cannot differentiate a kernel that uses `program_id`. It raises an `AssertionError` without a message. So define the gradient with `custom_vjp`. The rule below stores only the inputs, and its backward pass recomputes the attention.
+# JAX 0.10.2 cannot differentiate a kernel that uses `program_id`. It raises an `AssertionError` without a message. The `custom_vjp` below stores only the inputs, and its backward pass recomputes the attention.
 
 # %%
 print_error(lambda: jax.grad(lambda q: flash_attention(q, k, v).sum())(q))
@@ -328,9 +290,56 @@ differences = jax.tree.map(lambda one, other: jnp.abs(one - other).max(), weight
 print("largest difference of a gradient:", max(differences))
 
 # %% [markdown]
-# The gradients are correct, but this backward pass uses `attention`, with its matrix of scores. A complete implementation has a kernel for the backward pass, too. You will write one for a simpler function in the exercises.
+# The gradients are correct, but this backward pass computes the matrix of scores. In the exercises, you write a backward kernel for a simpler function.
 #
-# ## Choose the blocks by measuring
+# ## Summary
+#
+# | you want | you write |
+# |---|---|
+# | a kernel on blocks | `pl.pallas_call(kernel, grid=..., in_specs=[...], out_specs=..., out_shape=...)(x)` |
+# | the block of a step | `pl.BlockSpec(shape, index_map)`; the map counts blocks |
+# | the index of a step, the size of the grid | `pl.program_id(axis)`, `pl.num_programs(axis)` |
+# | a sum across steps | the same block of the result in consecutive steps, set to 0 with `@pl.when` |
+# | an accumulator of another dtype | `scratch_shapes=[pltpu.VMEM(shape, dtype)]` |
+# | blocks that do not divide an array | `pl.cdiv` for the grid, and `jnp.where` on positions before a reduction |
+# | a gradient | `jax.custom_vjp` with a kernel for the backward pass |
+#
+# The JAX documentation has a guide to [Pallas](https://docs.jax.dev/en/latest/pallas/index.html). In the first exercise, you complete the grid of a kernel.
+#
+# ## Deeper: four errors
+
+# %%
+print_error(lambda: copied(pl.BlockSpec((2, 2), lambda i: (i, 0))))  # an index for each axis of the grid
+print_error(lambda: copied(pl.BlockSpec((2, 3), lambda i, j: (i, j))))  # 2 x 3 into 2 x 2
+print_error(lambda: interpreted(lambda x_ref, out_ref: x_ref[...] + 1, out_shape=shape)(x))
+print_error(lambda: interpreted(lambda x_ref, out_ref: out_ref.__setitem__(..., x_ref[...] + x), out_shape=shape)(x))
+
+# %% [markdown]
+# The first index map takes one index, but the grid has two axes. The second kernel writes a block of shape (2, 3) to one of shape (2, 2). The third kernel returns a value instead of writing it. The last one closes over an array, but every array that a kernel reads has to be an argument.
+#
+# ## Deeper: choose the blocks by measuring
+# Interpret mode has no fast memory. It runs one iteration of a loop for each step. We add two matrices of shape (512, 512) in square blocks.
+
+# %%
+big = jnp.ones((512, 512))
+
+
+def add_in_blocks(size):
+    spec = pl.BlockSpec((size, size), lambda i, j: (i, j))
+    like = jax.ShapeDtypeStruct(big.shape, big.dtype)
+    grid = pl.cdiv(512, size), pl.cdiv(512, size)
+    return jax.jit(interpreted(add_kernel, grid=grid, in_specs=[spec] * 2, out_specs=spec, out_shape=like))
+
+
+sizes = (32, 64, 128, 256, 512)
+kernels = {size: add_in_blocks(size) for size in sizes}
+times = time_ms(*(functools.partial(kernels[size], big, big) for size in sizes), lambda: jnp.add(big, big))
+for size, milliseconds in zip((*sizes, "jnp.add"), times, strict=True):
+    print(f"{size!s:>8s} {milliseconds:8.2f} ms")
+
+# %% [markdown]
+# Blocks of size 32 need 256 steps, and blocks of size 512 need one. The time falls with the number of steps, and one step is about as fast as `jnp.add`. This tells you about interpret mode, and nothing about the block size to choose for an accelerator.
+#
 # Block sizes do not change the result, so you can choose them by measuring: time each size that fits into fast memory, and keep the fastest. Here we time interpret mode, **so this optimum is not that of an accelerator.** The procedure is the same.
 
 # %%
@@ -353,25 +362,8 @@ plots.show(
 )
 
 # %% [markdown]
-# Most of the time falls with the number of steps, as in *What a step costs*.
+# Most of the time falls with the number of steps here, too.
 #
-# ## Summary
-#
-# | you want | you write |
-# |---|---|
-# | a kernel on blocks | `pl.pallas_call(kernel, grid=..., in_specs=[...], out_specs=..., out_shape=...)(x)` |
-# | the block of a step | `pl.BlockSpec(shape, index_map)`; the map counts blocks |
-# | the index of a step, the size of the grid | `pl.program_id(axis)`, `pl.num_programs(axis)` |
-# | to act in some steps only | `@pl.when(condition)` |
-# | a sum across steps | the same block of the result in consecutive steps, set to 0 in the first |
-# | an accumulator of another dtype | `scratch_shapes=[pltpu.VMEM(shape, dtype)]` |
-# | blocks that do not divide an array | `pl.cdiv` for the grid, and `jnp.where` on positions before a reduction |
-# | a gradient | `jax.custom_vjp` with a kernel for the backward pass |
-# | to run without an accelerator | `interpret=True`, for values and not for speed |
-#
-# The JAX documentation has a guide to [Pallas](https://docs.jax.dev/en/latest/pallas/index.html). Its quickstarts also use `pl.kernel`, in which you allocate fast memory and copy blocks yourself. `pallas_call` derives the copies from the specs. In the first exercise, you complete the grid of a kernel.
-
-# %% [markdown]
 # ## Deeper: overwrite an input
 # `input_output_aliases={0: 0}` stores result 0 in the memory of input 0. Under `jit`, the caller's array is overwritten only if it is donated (lesson 03). Otherwise XLA copies it first. (Compiled for a described TPU, the program without donation contains one copy, and the one with donation contains no copy.)
 
@@ -457,6 +449,8 @@ for mistake in (sums_first, past_the_end):
 # `interpret=True` sums the rows correctly, and moves the slice to the edge, as it does with blocks. The stricter interpreter names the block that is visited again, and the slice that is out of bounds.
 #
 # ## Deeper: kernels for TPUs
+# The slow memory of a TPU is HBM, with 16 GB on a v5e. Blocks and `pltpu.VMEM` arrays are in vector memory (VMEM). A v5e core has 128 MiB of it, of which the compiler gives a kernel 16 MiB by default.
+#
 # Without `interpret`, a kernel is lowered for a platform. You can lower it without an accelerator, and see the first errors. The first line below is the size of VMEM that JAX lists for a TPU v5e.
 
 # %%
@@ -497,6 +491,8 @@ print_error(lambda: lowered((64, 64)))
 # | 8,192 | 0.54 GB | 0 |
 # | 32,768 | 8.59 GB | 0 |
 #
+# The TPU quickstart in the JAX documentation uses `pl.kernel`, in which you allocate fast memory and start copies yourself. `pallas_call` derives both from the specs.
+#
 # For TPUs, also state which axes of the grid are independent, so that several cores can share them: `compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary"))`.
 #
 # ## Deeper: kernels for GPUs
@@ -523,13 +519,13 @@ for name, options in {"Mosaic GPU": {}, "Triton": {"compiler_params": pltriton.C
 print_error(lambda: lowered_for_gpu(256))
 
 # %% [markdown]
-# The error shows the limit of the shared memory. Three blocks of 256 KiB do not fit into it. If you have an accelerator, the next cell runs a compiled kernel.
+# The error shows the limit of the shared memory of an H100, 227 KiB for a kernel. Three blocks of 256 KiB do not fit into it. If you have an accelerator, the next cell runs a compiled kernel.
 
 # %%
 if jax.default_backend() in ("gpu", "tpu"):  # runs the compiled kernel
-    spec = pl.BlockSpec((128, 128), lambda i, j: (i, j))
-    call = pl.pallas_call(add_kernel, grid=(4, 4), in_specs=[spec] * 2, out_specs=spec, out_shape=jax.typeof(big))
-    print("on this accelerator:", jnp.array_equal(jax.jit(call)(big, big), big + big))
+    many, spec = jnp.ones((512, 512)), pl.BlockSpec((128, 128), lambda i, j: (i, j))
+    call = pl.pallas_call(add_kernel, grid=(4, 4), in_specs=[spec] * 2, out_specs=spec, out_shape=jax.typeof(many))
+    print("on this accelerator:", jnp.array_equal(jax.jit(call)(many, many), many + many))
 else:
     print("There is no accelerator here, so nothing runs.")
 
