@@ -45,7 +45,7 @@ interpreted = functools.partial(pl.pallas_call, interpret=True)  # explained bel
 # ## A kernel is a function on Refs
 # XLA fuses many operations, but it keeps the algorithm that you wrote. **How do you write a fused operation yourself, and decide what is in fast memory?**
 #
-# An accelerator stores arrays in a large, slow memory, and computes on data in a small, fast memory next to its compute units. A **[kernel](../docs/glossary.md#kernel)** gets Refs to *blocks* of arrays in fast memory. It returns nothing, and writes its results to its last Refs. `pallas_call` makes a function of arrays from a kernel.
+# An accelerator stores arrays in a large, slow memory, and computes on data in a small, fast memory next to its compute units. A **[kernel](../docs/glossary.md#kernel)** gets Refs to *blocks* of arrays in fast memory. It returns nothing, and writes its results to its last Refs. `pallas_call` makes a function of arrays from a kernel, and `out_shape` describes its result.
 
 
 # %%
@@ -163,10 +163,10 @@ def masked_kernel(x_ref, out_ref):
 print("masked:", run(masked_kernel, out_specs=all_sums, out_shape=sums)(x), "  expected:", x.sum(axis=1))
 
 # %% [markdown]
-# What a kernel writes past the edge is dropped, so the copy is correct. What it reads there is undefined. Interpret mode uses NaN to make the mistake visible, but a compiled kernel may read old data. So before a reduction, replace these elements by *position*, with `jnp.where` and the neutral element of the reduction: 0 for a sum, -inf for a maximum.
+# What a kernel writes past the edge is dropped, so the copy is correct. What it reads there is undefined. Interpret mode uses NaN to make the mistake visible, but a compiled kernel may read old data. So before a reduction, replace these elements by *position*, with `jnp.where`: by 0 for a sum, and by -inf for a maximum.
 #
 # ## Scratch arrays
-# An accumulator often needs another shape or dtype than the result. A **scratch array** is an array in fast memory that persists from step to step. Its Ref comes after those of the results. This kernel computes the mean of 512 rows of ones in bfloat16, one row in each step.
+# An accumulator often needs another shape or dtype than the result. A **scratch array** in fast memory persists from step to step. Its Ref comes after those of the results. This kernel computes the mean of 512 rows of bfloat16 ones, one row in each step.
 
 
 # %%
@@ -192,9 +192,9 @@ for dtype in (jnp.bfloat16, jnp.float32):
 # The bfloat16 sum stops at 256, so the mean is 0.5. With the float32 accumulator, only the result is rounded.
 #
 # ## Flash attention
-# For each head, attention of T tokens is `softmax(q @ k.T / sqrt(d)) @ v`, with a matrix of T x T scores. A softmax needs all scores of a row, so XLA writes them to slow memory first (*Deeper: kernels for TPUs* lists how much).
+# For each head, attention of T tokens is `softmax(q @ k.T / sqrt(d)) @ v`, with a matrix of T x T scores. A softmax needs all scores of a row, so XLA computes the matrix first. For large T, it is in slow memory (*Deeper: kernels for TPUs*).
 #
-# **Flash attention** processes the keys block by block. For each query, it keeps the largest score so far, `top`, the sum of `exp(score - top)`, and the sum of `exp(score - top) * v`. The result is the quotient of the two sums.
+# **Flash attention** processes the keys block by block. For each query, it keeps the largest score so far, `top`, the sum of `exp(score - top)`, and the sum of `exp(score - top) * v`. The result is the second sum divided by the first.
 #
 # Suppose that a query has the scores 1 and 2 in the first block. Then `top` is 2, and the sum is `exp(1 - 2) + exp(2 - 2)`. The next block contains the score 4. With `top = 4`, the sum would have been `exp(1 - 4) + exp(2 - 4)`, the old sum times `exp(2 - 4)`. So the kernel multiplies both sums by `exp(old top - new top)`, and adds the new block.
 
