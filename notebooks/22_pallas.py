@@ -318,7 +318,7 @@ print_error(lambda: interpreted(lambda x_ref, out_ref: out_ref.__setitem__(..., 
 # The first index map takes one index, but the grid has two axes. The second kernel writes a block of shape (2, 3) to one of shape (2, 2). The third kernel returns a value instead of writing it. The last one closes over an array, but every array that a kernel reads has to be an argument.
 #
 # ## Deeper: choose the blocks by measuring
-# Interpret mode has no fast memory. It runs one iteration of a loop for each step. We add two matrices of shape (512, 512) in square blocks.
+# Interpret mode runs one iteration of a loop for each step, without fast memory. We add two matrices of shape (512, 512) in square blocks.
 
 # %%
 big = jnp.ones((512, 512))
@@ -338,14 +338,14 @@ for size, milliseconds in zip((*sizes, "jnp.add"), times, strict=True):
     print(f"{size!s:>8s} {milliseconds:8.2f} ms")
 
 # %% [markdown]
-# Blocks of size 32 need 256 steps, and blocks of size 512 need one. The time falls with the number of steps, and one step is about as fast as `jnp.add`. This tells you about interpret mode, and nothing about the block size to choose for an accelerator.
+# Blocks of size 32 need 256 steps, and blocks of size 512 need one. The time falls with the number of steps, and one step is about as fast as `jnp.add`. These times do not tell you which block size to choose for an accelerator.
 #
-# Block sizes do not change the result, so you can choose them by measuring: time each size that fits into fast memory, and keep the fastest. Here we time interpret mode, **so this optimum is not that of an accelerator.** The procedure is the same.
+# Block sizes do not change the result, so you can choose them by measuring: time each size that fits into fast memory, and keep the fastest. Below, we do this for flash attention in interpret mode. The procedure is the same on an accelerator, **but the optimum is not.**
 
 # %%
 sizes = (32, 64, 128, 256)
 variants = [jax.jit(functools.partial(flash_attention, queries=a, keys=b)) for a in sizes for b in sizes]
-times = time_ms(*(functools.partial(f, q, k, v) for f in variants), repeats=3)
+times = time_ms(*(functools.partial(f, q, k, v) for f in variants))
 table = np.array(times).reshape(4, 4)
 _, axes = plots.subplots(width=4.6, height=3.2)
 shade = np.log(table / table.min()) / np.log(table.max() / table.min())
@@ -362,7 +362,7 @@ plots.show(
 )
 
 # %% [markdown]
-# Most of the time falls with the number of steps here, too.
+# Here, too, blocks with many steps are mostly slower. On a busy machine, single values can be far off, so measure twice before you choose.
 #
 # ## Deeper: overwrite an input
 # `input_output_aliases={0: 0}` stores result 0 in the memory of input 0. Under `jit`, the caller's array is overwritten only if it is donated (lesson 03). Otherwise XLA copies it first. (Compiled for a described TPU, the program without donation contains one copy, and the one with donation contains no copy.)
