@@ -487,7 +487,7 @@ print_error(lambda: lowered((64, 64)))
 #
 # | tokens | attention without a kernel | flash attention, blocks of 512 |
 # |---|---|---|
-# | 2,048 | 0 (the scores are in VMEM, which is not counted) | 0 |
+# | 2,048 | 0 (the scores fit into VMEM, which is not counted) | 0 |
 # | 8,192 | 0.54 GB | 0 |
 # | 32,768 | 8.59 GB | 0 |
 #
@@ -608,5 +608,6 @@ print(f"{needed.sum()} of {needed.size} blocks are computed for each head")
 # | `pl.dot` | `@` or `jnp.dot` (`pltriton.dot` for Triton) |
 # | `jax.experimental.pallas.gpu` | `jax.experimental.pallas.triton` or `.mosaic_gpu` |
 # | `pl.core_map` | `pl.kernel` |
+# | `pl.pallas_call` for Mosaic GPU | `plgpu.kernel` |
 # | `pltpu.TPUCompilerParams` | `pltpu.CompilerParams` |
 # | `compiler_params=dict(triton=...)` | `compiler_params=pltriton.CompilerParams(...)` |
