@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 22 · Pallas: kernels on blocks
 #
-# *The core takes about 35 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/22_pallas/22_pallas.ipynb).* After the core, you can write a kernel that reads and writes blocks, choose its grid and blocks, accumulate across steps, handle edges, and differentiate it. You can explain why flash attention needs no matrix of scores.
+# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/22_pallas/22_pallas.ipynb).* After the core, you can write a kernel on blocks, accumulate across its steps, handle edges, and differentiate it. You can explain why flash attention needs no matrix of scores.
 #
 # **Prerequisites.** `jit` (lesson 03), `custom_vjp` (04), `vmap` (05), Refs (12), memory and precision (15). Try to answer these questions from memory.
 #
@@ -38,14 +38,14 @@ from jax.experimental.pallas import tpu as pltpu
 from grader.learning import plots
 from grader.learning.inspection import print_error, time_ms
 
-jax.config.update("jax_default_matmul_precision", "highest")
-interpreted = functools.partial(pl.pallas_call, interpret=True)
+jax.config.update("jax_default_matmul_precision", "highest")  # full float32 products on accelerators, too
+interpreted = functools.partial(pl.pallas_call, interpret=True)  # explained below the first kernel
 
 # %% [markdown]
 # ## A kernel is a function on Refs
-# XLA fuses many operations, but it does not invent algorithms. **How do you write a fused operation yourself, and decide what is in fast memory?**
+# XLA fuses many operations, but it keeps the algorithm that you wrote. **How do you write a fused operation yourself, and decide what is in fast memory?**
 #
-# Accelerators compute on data in a small fast memory next to the compute units. Arrays are stored in a large slow one. A **[kernel](../docs/glossary.md#kernel)** is a function that gets Refs to *blocks* of arrays in fast memory. It returns nothing and writes to its last Refs.
+# An accelerator stores arrays in a large, slow memory, and computes on data in a small, fast memory next to its compute units. A **[kernel](../docs/glossary.md#kernel)** gets Refs to *blocks* of arrays in fast memory. It returns nothing, and writes its results to its last Refs. `pallas_call` makes a function of arrays from a kernel, and `out_shape` describes its result.
 
 
 # %%
@@ -58,26 +58,36 @@ print(interpreted(add_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(
 print_error(lambda: pl.pallas_call(add_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x, x))
 
 # %% [markdown]
-# `pallas_call` returns a function of arrays, here with one block that is the whole array. It compiles kernels for TPUs and GPUs. With `interpret=True`, it translates a kernel to ordinary JAX operations, on any machine. We use this **interpret mode** throughout. It computes the same values, but *its speed is not that of a kernel*.
+# Here, the only block is the whole array. By default, `pallas_call` compiles kernels for TPUs and GPUs, so the second call fails on a CPU. With `interpret=True`, it translates a kernel to ordinary JAX operations, which run on any machine. We use this **interpret mode** throughout. It computes the same values, but *its speed is not that of a compiled kernel*.
 #
 # ## The grid and the blocks
-# Large arrays do not fit into fast memory. The **[grid](../docs/glossary.md#grid)** states how often the kernel runs, along one or several axes. A `BlockSpec` has the shape of a block, and an **index map** from the indices of a step to the position of the block. This kernel writes the number of its step.
+# Large arrays do not fit into fast memory, so a kernel runs many times. The **[grid](../docs/glossary.md#grid)** is the number of these *steps* along one or several axes. A `BlockSpec` has the shape of a block, and an **index map** from the indices of a step to the position of its block. In this kernel without inputs, each step writes its number.
 
 
 # %%
-def number_kernel(x_ref, out_ref):
+def number_kernel(out_ref):
     i, j = pl.program_id(0), pl.program_id(1)
     out_ref[...] = jnp.full_like(out_ref, i * pl.num_programs(1) + j)
 
 
 blocks = pl.BlockSpec((2, 2), lambda i, j: (i, j))
 shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
-print(interpreted(number_kernel, grid=(2, 3), in_specs=[blocks], out_specs=blocks, out_shape=shape)(x))
+print(interpreted(number_kernel, grid=(2, 3), out_specs=blocks, out_shape=shape)())
 
 # %% [markdown]
-# The grid (2, 3) has six steps, and the last axis is the fastest. `program_id` is the index of a step, and `num_programs` the size of an axis. The figure shows step 4, which adds a row to a matrix. The specs of its two inputs have different index maps.
+# The grid (2, 3) has six steps, and its last index changes fastest. `program_id` is the index of a step along an axis, and `num_programs` the number of steps along it. In the figure, a kernel adds a row to a matrix. The index map of the row does not use i.
 #
 # ![A grid of two by three steps. The blocks of x and of the result have the index map (i, j), and each contains the number of the step that uses it. The blocks of the row have the index map (0, j), so the steps 1 and 4 both use its second block. Step 4 uses the second block in the second row of x. Below, a timeline: while the kernel computes step s, the blocks of step s + 1 are copied to fast memory and the result of step s - 1 is copied back.](../images/pallas_grid.svg)
+
+# %%
+row_block = pl.BlockSpec((1, 2), lambda i, j: (0, j))
+row = 100 * jnp.arange(6.0).reshape(1, 6)
+print(interpreted(add_kernel, grid=(2, 3), in_specs=[blocks, row_block], out_specs=blocks, out_shape=shape)(x, row))
+
+# %% [markdown]
+# Step 4 has the indices (1, 1). It added 200 and 300 to the middle of the lower rows.
+#
+# While a TPU computes one step, it copies the blocks of the next step and the previous result (the timeline in the figure). So each block needs **two buffers**. A kernel that computes little with each element waits for these copies. A kernel is worth writing if it uses a block several times, or avoids writing a large array to slow memory.
 
 # %% [markdown] predict="pallas-index-map"
 # `x` has the shape (4, 6), and blocks have the shape (2, 2). Which block does the index map `lambda i, j: (2 * i, 2 * j)` select in step (1, 1)?
@@ -96,48 +106,12 @@ copied = lambda spec: interpreted(copy_kernel, grid=(2, 3), in_specs=[spec], out
 print(copied(pl.BlockSpec((2, 2), lambda i, j: (2 * i, 2 * j))))
 
 # %% [markdown]
-# Interpret mode moved the block to the edge and reported nothing. Compiled kernels do not promise this. Other mistakes raise errors.
-
-# %%
-print_error(lambda: copied(pl.BlockSpec((2, 2), lambda i: (i, 0))))  # an index for each axis of the grid
-print_error(lambda: copied(pl.BlockSpec((2, 3), lambda i, j: (i, j))))  # 2 x 3 into 2 x 2
-print_error(lambda: interpreted(lambda x_ref, out_ref: x_ref[...] + 1, out_shape=shape)(x))
-print_error(lambda: interpreted(lambda x_ref, out_ref: out_ref.__setitem__(..., x_ref[...] + x), out_shape=shape)(x))
-
-# %% [markdown]
-# The third kernel returns a value instead of writing it. The last one closes over an array, but everything that a kernel reads has to be an argument.
+# Interpret mode moved blocks that are outside of `x` back to the edge, and reported nothing. Compiled kernels do not promise this. Other mistakes raise errors (*Deeper: four errors*).
 #
-# ## What a step costs
-# While a TPU computes one step, it copies the blocks of the next step and the previous result (the timeline in the figure). So it needs **two buffers** for each block. Kernels that read each element once are limited by these copies. A kernel is worth writing if it uses a block several times, or avoids writing a large array.
-#
-# | memory | size | in Pallas |
-# |---|---|---|
-# | slow memory (HBM) | tens of GB | arrays, `pl.ANY` |
-# | vector memory of a TPU core (VMEM) | about 16 MB for a kernel by default on v5e | blocks, `pltpu.VMEM` |
-# | scalar memory of a TPU core (SMEM) | small | `pltpu.SMEM`, for indices and flags |
-# | shared memory of a GPU (SMEM) | 227 KiB for a kernel on H100 | blocks in Mosaic GPU |
-#
-# Interpret mode runs one iteration of a loop for each step, so its time depends mostly on the number of steps.
-
-# %%
-big = jnp.ones((512, 512))
-
-
-def add_in_blocks(size):
-    spec = pl.BlockSpec((size, size), lambda i, j: (i, j))
-    like = jax.ShapeDtypeStruct(big.shape, big.dtype)
-    grid = pl.cdiv(512, size), pl.cdiv(512, size)
-    return jax.jit(interpreted(add_kernel, grid=grid, in_specs=[spec] * 2, out_specs=spec, out_shape=like))
-
-
-sizes = (32, 64, 128, 256, 512)
-kernels = {size: add_in_blocks(size) for size in sizes}
-times = time_ms(*(functools.partial(kernels[size], big, big) for size in sizes), lambda: jnp.add(big, big))
-for size, milliseconds in zip((*sizes, "jnp.add"), times, strict=True):
-    print(f"{size!s:>8s} {milliseconds:8.2f} ms")
+# ## Accumulate across steps
+# In a sum over an axis, several steps share a block of the result.
 
 # %% [markdown] predict="pallas-accumulate"
-# ## Accumulate across steps
 # The grid has three steps. Step j reads columns 2j and 2j + 1 of `x`, and every step has the *same* block of the result. The kernel is `out_ref[...] += x_ref[...].sum(axis=1)`. What is the result?
 #
 # - [ ] the sum of each row | This needs sums that start at 0.
@@ -163,10 +137,12 @@ for start in (False, True):
     print(interpreted(kernel, grid=3, in_specs=[two_columns], out_specs=all_sums, out_shape=sums)(x))
 
 # %% [markdown]
-# A block of a result stays in fast memory as long as consecutive steps select it. `pl.when` runs a function only if a condition holds, because a Python `if` cannot depend on `program_id`. In a grid with several axes, the axis that you sum over must come **last**. Otherwise a block is written, left and selected again. Interpret mode accepts this, but a stricter interpreter rejects it (*Deeper: a stricter interpreter*).
+# If the first step sets the sums to 0, the result is correct. `pl.when` runs the function below it only if a condition holds. A Python `if` cannot depend on `program_id`, which is traced.
+#
+# A block of a result stays in fast memory as long as consecutive steps select it. So in a grid with several axes, the axis that you sum over must come **last**. Otherwise the steps leave a block and select it again. Interpret mode accepts this, but a stricter interpreter rejects it (*Deeper: a stricter interpreter*).
 #
 # ## Edges
-# Let a block have four columns. Then two blocks cover the six columns of `x`, and the second extends past the edge.
+# Two blocks of four columns cover the six columns of `x`, and the second extends past the edge. `pl.cdiv(6, 4)` is 2.
 
 # %%
 ragged = pl.BlockSpec((4, 4), lambda j: (0, j))
@@ -176,18 +152,21 @@ print("sums:  ", run(rows_kernel, out_specs=all_sums, out_shape=sums)(x))
 
 
 def masked_kernel(x_ref, out_ref):
-    column = pl.program_id(0) * 4 + jax.lax.broadcasted_iota(jnp.int32, (4, 4), 1)
-    inside = jnp.where(column < 6, x_ref[...], 0)
-    out_ref[...] = jnp.where(pl.program_id(0) == 0, 0, out_ref[...]) + inside.sum(axis=1)
+    @pl.when(pl.program_id(0) == 0)
+    def _():
+        out_ref[...] = jnp.zeros_like(out_ref)
+
+    column = pl.program_id(0) * 4 + jax.lax.broadcasted_iota(jnp.int32, (4, 4), 1)  # in the whole array
+    out_ref[...] += jnp.where(column < 6, x_ref[...], 0).sum(axis=1)
 
 
 print("masked:", run(masked_kernel, out_specs=all_sums, out_shape=sums)(x), "  expected:", x.sum(axis=1))
 
 # %% [markdown]
-# What a kernel writes past the edge is dropped. What it reads there is undefined. Interpret mode uses NaN to make the mistake visible, but compiled kernels may read old data. Mask by *position* with `jnp.where`, before a reduction and with its neutral element: 0 for a sum, -inf for a maximum.
+# What a kernel writes past the edge is dropped, so the copy is correct. What it reads there is undefined. Interpret mode uses NaN to make the mistake visible, but a compiled kernel may read old data. So before a reduction, replace these elements by *position*, with `jnp.where`: by 0 for a sum, and by -inf for a maximum.
 #
 # ## Scratch arrays
-# An accumulator often needs another shape or dtype than the result. A **scratch array** is fast memory that persists from step to step. Its Refs come after those of the results.
+# An accumulator often needs another shape or dtype than the result. A **scratch array** in fast memory persists from step to step. Its Ref comes after those of the results. This kernel computes the mean of 512 rows of bfloat16 ones, one row in each step.
 
 
 # %%
@@ -203,17 +182,21 @@ def mean_kernel(x_ref, out_ref, sum_ref):
         out_ref[...] = (sum_ref[...] / 512).astype(out_ref.dtype)
 
 
-ones, row = jnp.ones((512, 3), jnp.bfloat16), pl.BlockSpec((1, 3), lambda i: (i, 0))
+ones, one_row = jnp.ones((512, 3), jnp.bfloat16), pl.BlockSpec((1, 3), lambda i: (i, 0))
 for dtype in (jnp.bfloat16, jnp.float32):
-    options = {"in_specs": [row], "out_specs": pl.BlockSpec((3,), lambda i: (0,))}
+    options = {"in_specs": [one_row], "out_specs": pl.BlockSpec((3,), lambda i: (0,))}
     options |= {"out_shape": jax.ShapeDtypeStruct((3,), jnp.bfloat16), "scratch_shapes": [pltpu.VMEM((3,), dtype)]}
     print(f"{jnp.dtype(dtype).name:9s}", interpreted(mean_kernel, grid=512, **options)(ones))
 
 # %% [markdown]
-# ## Flash attention
-# Attention of T tokens computes a matrix of T x T scores for each head, `softmax(q @ k.T / sqrt(d)) @ v`. In slow memory, this matrix is much larger than the inputs and the result. The softmax of a row needs all of its scores, so XLA stores them first (*Deeper: kernels for TPUs* lists the memory).
+# The bfloat16 sum stops at 256, so the mean is 0.5. With the float32 accumulator, only the result is rounded.
 #
-# A kernel can process the keys block by block and keep three values for each query: the largest score so far, `top`, the sum of `exp(score - top)`, and the sum of `exp(score - top) * v`. If a block has a larger score, then both sums were computed with a `top` that was too small. Multiply them by `exp(old top - new top)`, and continue.
+# ## Flash attention
+# For each head, attention of T tokens is `softmax(q @ k.T / sqrt(d)) @ v`, with a matrix of T x T scores. A softmax needs all scores of a row, so XLA computes the matrix first. For large T, it is in slow memory (*Deeper: kernels for TPUs*).
+#
+# **Flash attention** processes the keys block by block. For each query, it keeps the largest score so far, `top`, the sum of `exp(score - top)`, and the sum of `exp(score - top) * v`. The result is the second sum divided by the first.
+#
+# Suppose that a query has the scores 1 and 2 in the first block. Then `top` is 2, and the sum is `exp(1 - 2) + exp(2 - 2)`. The next block contains the score 4. With `top = 4`, the sum would have been `exp(1 - 4) + exp(2 - 4)`, the old sum times `exp(2 - 4)`. So the kernel multiplies both sums by `exp(old top - new top)`, and adds the new block.
 
 
 # %%
@@ -236,10 +219,14 @@ def flash_kernel(q_ref, k_ref, v_ref, out_ref, top_ref, sum_ref, total_ref):
         out_ref[...] = total_ref[...] / sum_ref[...]
 
 
+# %% [markdown]
+# The grid has axes for heads, queries and keys. The sum is over keys, so their axis comes last. `None` in a block shape is a size of 1 on an axis that the kernel does not see.
+
+
 # %%
 def flash_attention(q, k, v, queries=64, keys=64, kernel=flash_kernel, **options):
     heads, length, d = q.shape
-    some_queries = pl.BlockSpec((None, queries, d), lambda h, i, j: (h, i, 0))  # None: without this axis
+    some_queries = pl.BlockSpec((None, queries, d), lambda h, i, j: (h, i, 0))
     some_keys = pl.BlockSpec((None, keys, d), lambda h, i, j: (h, j, 0))
     return pl.pallas_call(
         kernel,
@@ -252,6 +239,10 @@ def flash_attention(q, k, v, queries=64, keys=64, kernel=flash_kernel, **options
     )(q, k, v)
 
 
+# %% [markdown]
+# Here is the same function without a kernel.
+
+
 # %%
 def attention(q, k, v):
     return jax.nn.softmax(q @ k.mT / q.shape[-1] ** 0.5) @ v
@@ -261,12 +252,12 @@ q, k, v = jax.random.normal(jax.random.key(22), (3, 2, 256, 32))  # two heads, 2
 print("largest difference:", jnp.abs(flash_attention(q, k, v) - attention(q, k, v)).max())
 
 # %% [markdown]
-# What does each version store in slow memory? We read the largest array from the jaxprs, without the bodies of kernels, whose arrays are in fast memory.
+# How large are the arrays outside of fast memory? We read the largest result of an operation from each jaxpr, without the bodies of kernels.
 
 
 # %%
 def largest(function, *args):
-    """The elements of the largest array that an operation of the jaxpr writes to slow memory."""
+    """The elements of the largest result of an operation in the jaxpr, without the bodies of kernels."""
     return max(out.aval.size for equation in jax.make_jaxpr(function)(*args).eqns for out in equation.outvars)
 
 
@@ -279,13 +270,13 @@ for (name, values), marker in zip(elements.items(), "os", strict=True):
 axes.set(xlabel="tokens", ylabel="elements of the largest array", xticks=lengths, xticklabels=lengths)
 axes.legend()
 ends = ", ".join(f"{name} {values[0]:,} and {values[-1]:,}" for name, values in elements.items())
-plots.show(f"The elements of the largest array in slow memory, for 256 and for 16,384 tokens: {ends}.")
+plots.show(f"The elements of the largest array outside of kernels, for 256 and for 16,384 tokens: {ends}.")
 
 # %% [markdown]
-# The line of `attention` grows with T², that of `flash_attention` with T. The fast memory does not depend on T: two buffers for each block, and the scratch arrays. Both versions compute the same two products.
+# The scores in `attention` grow with T². The largest array of `flash_attention` is the result, which grows with T. The blocks and scratch arrays in fast memory do not depend on T. Both versions compute the same two products.
 #
 # ## Gradients
-# JAX 0.10.2 cannot differentiate a kernel that uses `program_id`. Its error has no message. So give the function a rule. The rule below stores only the inputs and recomputes the attention.
+# JAX 0.10.2 cannot differentiate a kernel that uses `program_id`. It raises an `AssertionError` without a message. The `custom_vjp` below stores only the inputs, and its backward pass recomputes the attention.
 
 # %%
 print_error(lambda: jax.grad(lambda q: flash_attention(q, k, v).sum())(q))
@@ -299,20 +290,68 @@ differences = jax.tree.map(lambda one, other: jnp.abs(one - other).max(), weight
 print("largest difference of a gradient:", max(differences))
 
 # %% [markdown]
-# The gradients are right, but this backward pass computes the matrix of scores again, in slow memory. A complete implementation has a backward kernel, which you will write for a simpler function in the exercises.
+# The gradients are correct, but this backward pass computes the matrix of scores. In the exercises, you write a backward kernel for a simpler function.
 #
-# ## Choose the blocks by measuring
-# Try all block sizes that fit into fast memory, and keep the fastest. Here we measure interpret mode, **so this optimum is not that of an accelerator.**
+# ## Summary
+#
+# | you want | you write |
+# |---|---|
+# | a kernel on blocks | `pl.pallas_call(kernel, grid=..., in_specs=[...], out_specs=..., out_shape=...)(x)` |
+# | the block of a step | `pl.BlockSpec(shape, index_map)`; the map counts blocks |
+# | the index of a step, the size of the grid | `pl.program_id(axis)`, `pl.num_programs(axis)` |
+# | a sum across steps | the same block of the result in consecutive steps, set to 0 with `@pl.when` |
+# | an accumulator of another dtype | `scratch_shapes=[pltpu.VMEM(shape, dtype)]` |
+# | blocks that do not divide an array | `pl.cdiv` for the grid, and `jnp.where` on positions before a reduction |
+# | a gradient | `jax.custom_vjp` with a kernel for the backward pass |
+#
+# The JAX documentation has a guide to [Pallas](https://docs.jax.dev/en/latest/pallas/index.html). In the first exercise, you complete the grid of a kernel.
+#
+# ## Deeper: four errors
+
+# %%
+print_error(lambda: copied(pl.BlockSpec((2, 2), lambda i: (i, 0))))  # an index for each axis of the grid
+print_error(lambda: copied(pl.BlockSpec((2, 3), lambda i, j: (i, j))))  # 2 x 3 into 2 x 2
+print_error(lambda: interpreted(lambda x_ref, out_ref: x_ref[...] + 1, out_shape=shape)(x))
+print_error(lambda: interpreted(lambda x_ref, out_ref: out_ref.__setitem__(..., x_ref[...] + x), out_shape=shape)(x))
+
+# %% [markdown]
+# The first index map takes one index, but the grid has two axes. The second kernel writes a block of shape (2, 3) to one of shape (2, 2). The third kernel returns a value instead of writing it. The last one closes over an array, but every array that a kernel reads has to be an argument.
+#
+# ## Deeper: choose the blocks by measuring
+# Interpret mode runs one iteration of a loop for each step, without fast memory. We add two matrices of shape (512, 512) in square blocks.
+
+# %%
+big = jnp.ones((512, 512))
+
+
+def add_in_blocks(size):
+    spec = pl.BlockSpec((size, size), lambda i, j: (i, j))
+    like = jax.ShapeDtypeStruct(big.shape, big.dtype)
+    grid = pl.cdiv(512, size), pl.cdiv(512, size)
+    return jax.jit(interpreted(add_kernel, grid=grid, in_specs=[spec] * 2, out_specs=spec, out_shape=like))
+
+
+sizes = (32, 64, 128, 256, 512)
+kernels = {size: add_in_blocks(size) for size in sizes}
+times = time_ms(*(functools.partial(kernels[size], big, big) for size in sizes), lambda: jnp.add(big, big))
+for size, milliseconds in zip((*sizes, "jnp.add"), times, strict=True):
+    print(f"{size!s:>8s} {milliseconds:8.2f} ms")
+
+# %% [markdown]
+# Blocks of size 32 need 256 steps, and blocks of size 512 need one. The time falls with the number of steps, and one step is about as fast as `jnp.add`. These times do not tell you which block size to choose for an accelerator.
+#
+# Block sizes do not change the result, so you can choose them by measuring: time each size that fits into fast memory, and keep the fastest. Below, we do this for flash attention in interpret mode. The procedure is the same on an accelerator, **but the optimum is not.**
 
 # %%
 sizes = (32, 64, 128, 256)
 variants = [jax.jit(functools.partial(flash_attention, queries=a, keys=b)) for a in sizes for b in sizes]
-times = time_ms(*(functools.partial(f, q, k, v) for f in variants), repeats=3)
+times = time_ms(*(functools.partial(f, q, k, v) for f in variants))
 table = np.array(times).reshape(4, 4)
 _, axes = plots.subplots(width=4.6, height=3.2)
-axes.imshow(np.log(table), cmap="Blues")
+shade = np.log(table / table.min()) / np.log(table.max() / table.min())
+axes.imshow(shade, cmap="Blues")
 for (row_of, column_of), value in np.ndenumerate(table):
-    colour = "white" if value > table.max() / 4 else plots.INK
+    colour = "white" if shade[row_of, column_of] > 0.6 else plots.INK
     axes.text(column_of, row_of, f"{value:.1f}", ha="center", va="center", color=colour)
 axes.set(xticks=range(4), yticks=range(4), xticklabels=sizes, yticklabels=sizes, title="milliseconds")
 axes.set(xlabel="keys in a block", ylabel="queries in a block")
@@ -323,23 +362,8 @@ plots.show(
 )
 
 # %% [markdown]
-# ## Summary
+# Here, too, blocks with many steps are mostly slower. On a busy machine, single values can be far off, so measure twice before you choose.
 #
-# | you want | you write |
-# |---|---|
-# | a kernel on blocks | `pl.pallas_call(kernel, grid=..., in_specs=[...], out_specs=..., out_shape=...)(x)` |
-# | the block of a step | `pl.BlockSpec(shape, index_map)`; the map counts blocks |
-# | the index of a step, the size of the grid | `pl.program_id(axis)`, `pl.num_programs(axis)` |
-# | to act in some steps only | `@pl.when(condition)` |
-# | a sum across steps | the same block of the result in consecutive steps, set to 0 in the first |
-# | an accumulator of another dtype | `scratch_shapes=[pltpu.VMEM(shape, dtype)]` |
-# | blocks that do not divide an array | `pl.cdiv` for the grid, and `jnp.where` on positions before a reduction |
-# | a gradient | `jax.custom_vjp` with a kernel for the backward pass |
-# | to run without an accelerator | `interpret=True`, for values and not for speed |
-#
-# The JAX documentation has a guide to [Pallas](https://docs.jax.dev/en/latest/pallas/index.html). In the first exercise, you complete the grid of a kernel.
-
-# %% [markdown]
 # ## Deeper: overwrite an input
 # `input_output_aliases={0: 0}` stores result 0 in the memory of input 0. Under `jit`, the caller's array is overwritten only if it is donated (lesson 03). Otherwise XLA copies it first. (Compiled for a described TPU, the program without donation contains one copy, and the one with donation contains no copy.)
 
@@ -359,7 +383,7 @@ donated(kept)
 print("deleted:", kept.is_deleted())
 
 # %% [markdown]
-# An alias is only safe if each step reads blocks that no *earlier* step has overwritten. The kernel below reads the block before its own. In interpret mode, an alias makes no difference for it.
+# An alias is only safe if each step reads blocks that no *earlier* step has overwritten. The kernel below reads the block before its own. We run it in interpret mode, and with an interpreter that simulates a TPU (see the next section).
 
 # %%
 numbers = jnp.arange(1.0, 7.0)
@@ -377,8 +401,10 @@ for aliases in ({}, {0: 0}):
     print("simulated TPU:", double_previous(aliases, pltpu.InterpretParams()))
 
 # %% [markdown]
+# In interpret mode, the alias makes no difference. On the simulated TPU, step 2 reads the numbers 2 and 4, which step 1 has written, instead of 3 and 4. So the fifth number of the result becomes 4 instead of 6.
+#
 # ## Deeper: a stricter interpreter
-# `interpret=pltpu.InterpretParams()` simulates the memories and copies of a TPU on the CPU, with callbacks. It is slower, and it finds mistakes that `interpret=True` hides. With the alias above, step 2 reads what step 1 has written. The next cell shows two more mistakes.
+# `interpret=pltpu.InterpretParams()` simulates the memories and copies of a TPU on the CPU. It finds mistakes that `interpret=True` hides, such as the alias above. We show two more. The first is a sum over the first axis of the grid, so its steps leave a block of the result and select it again.
 
 # %%
 import logging
@@ -394,12 +420,16 @@ def reason(call):
         pltpu.reset_tpu_interpret_mode_state()
 
 
-def sums_first(interpret):  # the axis of the sum is the first axis of the grid
+def sums_first(interpret):
     specs = {
         "in_specs": [pl.BlockSpec((2, 2), lambda j, i: (i, j))],
         "out_specs": pl.BlockSpec((2,), lambda j, i: (i,)),
     }
     return pl.pallas_call(rows_kernel, grid=(3, 2), out_shape=sums, interpret=interpret, **specs)(x)
+
+
+# %% [markdown]
+# The second mistake is a slice that ends after the block. `pl.ds(start, size)` selects a slice whose start is not known while JAX traces.
 
 
 # %%
@@ -416,10 +446,12 @@ for mistake in (sums_first, past_the_end):
         reason(functools.partial(mistake, interpret))
 
 # %% [markdown]
-# `pl.ds(start, size)` selects a slice whose start is not known while JAX traces. `interpret=True` moves such a slice to the edge, as it does with blocks.
+# `interpret=True` sums the rows correctly, and moves the slice to the edge, as it does with blocks. The stricter interpreter names the block that is visited again, and the slice that is out of bounds.
 #
 # ## Deeper: kernels for TPUs
-# A kernel without `interpret` is lowered for a platform. You can do this without an accelerator, and see the first errors.
+# The slow memory of a TPU is HBM, with 16 GB on a v5e. Blocks and `pltpu.VMEM` arrays are in vector memory (VMEM). A v5e core has 128 MiB of it, of which the compiler gives a kernel 16 MiB by default.
+#
+# Without `interpret`, a kernel is lowered for a platform. You can lower it without an accelerator, and see the first errors. The first line below is the size of VMEM that JAX lists for a TPU v5e.
 
 # %%
 square = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
@@ -432,22 +464,26 @@ def lowered(block):
     return jax.jit(call).trace(square, square).lower(lowering_platforms=("tpu",)).as_text()
 
 
+v5e = pltpu.get_tpu_info_for_chip(pltpu.ChipVersion.TPU_V5E, 1)
+print("VMEM:", v5e.vmem_capacity_bytes // 2**20, "MiB")
 [line] = [line for line in lowered((256, 256)).splitlines() if "custom_call" in line]
 print(line.strip()[:70], "...")
 print_error(lambda: lowered((64, 64)))
 
 # %% [markdown]
-# The kernel becomes one custom call, `tpu_custom_call`, and Mosaic compiles its body. On a TPU, the last two sizes of a block are multiples of 8 and 128, or those of the whole array. We compiled kernels of this lesson with JAX 0.10.2 and libtpu 0.0.52 for a described TPU v5e. *We did not run them, because we had no TPU.*
+# The kernel becomes one custom call, `tpu_custom_call`, and the compiler *Mosaic* compiles its body. As the error states, the last two sizes of a block must be multiples of 8 and 128, or those of the whole array. We compiled kernels of this lesson with JAX 0.10.2 and libtpu 0.0.52 for a described TPU v5e. *We did not run them, because we had no TPU.*
 #
 # | kernel, compiled for a TPU v5e | result |
 # |---|---|
 # | sum of float32 matrices, blocks (768, 768) | compiled |
-# | the same, blocks (1024, 1024) | error: needs 24 MB of VMEM, the limit is 16 MB |
+# | the same, blocks (1024, 1024) | error: needs 24 MiB of VMEM, the limit is 16 MiB |
 # | the same, with `pipeline_mode=pl.Buffered(1)` | compiled |
 # | `flash_kernel`, T = 8192, d = 128, float32, blocks of 1024 queries and keys | compiled |
-# | the same, blocks of 2048 queries and 1024 keys | error: needs 19.9 MB |
+# | the same, blocks of 2048 queries and 1024 keys | error: needs 19.9 MiB |
 #
-# Three blocks of 4 MB with two buffers each are 24 MB, so the compiler does allocate two buffers for each block. One buffer needs half as much, but then copies and computation cannot overlap. In the same way, we compared the temporary memory of two heads with d = 128 in float32.
+# Three blocks of 4 MiB with two buffers each are 24 MiB, so the compiler does allocate two buffers for each block. With one buffer, they need half as much, but then copies and computation cannot overlap.
+#
+# In the same way, we compared the temporary memory in HBM that the two versions of attention need, for two heads with d = 128 in float32.
 #
 # | tokens | attention without a kernel | flash attention, blocks of 512 |
 # |---|---|---|
@@ -455,12 +491,16 @@ print_error(lambda: lowered((64, 64)))
 # | 8,192 | 0.54 GB | 0 |
 # | 32,768 | 8.59 GB | 0 |
 #
+# The TPU quickstart in the JAX documentation uses `pl.kernel`, in which you allocate fast memory and start copies yourself. `pallas_call` derives both from the specs.
+#
 # For TPUs, also state which axes of the grid are independent, so that several cores can share them: `compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary"))`.
 #
 # ## Deeper: kernels for GPUs
-# JAX has two compilers of kernels for GPUs. **Mosaic GPU** is the default in 0.10.2. **Triton** is selected with `compiler_params`.
+# JAX 0.10.2 has two compilers of kernels for GPUs. **Mosaic GPU** is the default. **Triton** is selected with `compiler_params`. We lower `add_kernel` with both, and print the warnings.
 
 # %%
+import warnings
+
 from jax.experimental.pallas import triton as pltriton
 
 
@@ -472,20 +512,27 @@ def lowered_for_gpu(size, **options):
 
 
 for name, options in {"Mosaic GPU": {}, "Triton": {"compiler_params": pltriton.CompilerParams(num_warps=4)}}.items():
-    [line] = [line for line in lowered_for_gpu(64, **options).splitlines() if "custom_call" in line]
-    print(f"{name:10s}", line.strip()[:62], "...")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        [line] = [line for line in lowered_for_gpu(64, **options).splitlines() if "custom_call" in line]
+    print(f"{name:10s}", line.strip()[:62], "...", *{f"\n  {one.message}" for one in caught})
 print_error(lambda: lowered_for_gpu(256))
+
+# %% [markdown]
+# The error shows the limit of the shared memory of an H100, 227 KiB for a kernel. Three blocks of 256 KiB do not fit into it. If you have an accelerator, the next cell runs a compiled kernel.
 
 # %%
 if jax.default_backend() in ("gpu", "tpu"):  # runs the compiled kernel
-    spec = pl.BlockSpec((128, 128), lambda i, j: (i, j))
-    call = pl.pallas_call(add_kernel, grid=(4, 4), in_specs=[spec] * 2, out_specs=spec, out_shape=jax.typeof(big))
-    print("on this accelerator:", jnp.array_equal(jax.jit(call)(big, big), big + big))
+    many, spec = jnp.ones((512, 512)), pl.BlockSpec((128, 128), lambda i, j: (i, j))
+    call = pl.pallas_call(add_kernel, grid=(4, 4), in_specs=[spec] * 2, out_specs=spec, out_shape=jax.typeof(many))
+    print("on this accelerator:", jnp.array_equal(jax.jit(call)(many, many), many + many))
 else:
     print("There is no accelerator here, so nothing runs.")
 
 # %% [markdown]
-# Three blocks of 256 KiB do not fit into the shared memory. The JAX documentation states that Mosaic GPU needs a Hopper or newer GPU, and that Triton, which is maintained with best effort, also supports Ampere. On a GPU, the steps of a grid **run in parallel and in no fixed order**, so a sum across steps does not work as it does on a TPU. Loop inside the kernel instead, with `jax.lax.fori_loop` and `pl.ds`, or use the pipelines of Mosaic GPU. We compiled these kernels with the CUDA plugin of JAX 0.10.2 for a described H100. *We did not run them, because we had no GPU.*
+# Both interfaces are about to change. As the warning states, `pl.pallas_call` is deprecated for Mosaic GPU, in favour of `plgpu.kernel` of `jax.experimental.pallas.mosaic_gpu`. The [changelog of Pallas](https://docs.jax.dev/en/latest/pallas/CHANGELOG.html) lists Triton as deprecated since JAX 0.11.0. So use the table below to read existing kernels, and read the changelog before you write a new one. The JAX documentation states that Mosaic GPU needs a Hopper or newer GPU, and that Triton also supports Ampere.
+#
+# On a GPU, the steps of a grid **run in parallel and in no fixed order**, so a sum across steps does not work as it does on a TPU. Loop inside the kernel instead, with `jax.lax.fori_loop` and `pl.ds`, or use the pipelines of Mosaic GPU. We compiled these kernels with the CUDA plugin of JAX 0.10.2 for a described H100. *We did not run them, because we had no GPU.*
 #
 # | kernel, compiled for an H100 | Triton | Mosaic GPU |
 # |---|---|---|
@@ -496,9 +543,10 @@ else:
 # | product with `@`, accumulated across steps | compiled, although the steps would race | error: `dot_general` is not implemented |
 # | product with `plgpu.wgmma` and an accumulator `plgpu.ACC` | not available | compiled |
 #
-# The interface is common, but a fast kernel is written for one kind of hardware.
+# The ideas of this lesson apply to both kinds of hardware, but a fast kernel is written for one of them.
 #
 # ## Deeper: vmap adds an axis to the grid
+# We map a kernel for one matrix over five matrices, and read the grid from the jaxpr.
 
 # %%
 mapped = jax.make_jaxpr(jax.vmap(lambda x: run(copy_kernel, out_specs=ragged, out_shape=shape)(x)))(jnp.ones((5, 4, 6)))
@@ -511,7 +559,7 @@ print(equation.params["jaxpr"])
 # The new axis comes first, and the kernel does not see it, because its block size along this axis is squeezed. In `flash_attention`, the grid has an axis for heads, with a `None` in the block shapes. `vmap` of a kernel for one head would give the same grid.
 #
 # ## Deeper: skip blocks
-# In causal attention, a query attends only to keys at its own and earlier positions. About half of the blocks contain no such key. This kernel skips them with `pl.when`.
+# In causal attention, a query attends only to keys at its own and earlier positions. Many blocks of scores contain no such pair of query and key. This kernel skips them with `pl.when`. In the blocks that it computes, it replaces the scores of later keys with -inf.
 
 
 # %%
@@ -537,6 +585,9 @@ def causal_kernel(q_ref, k_ref, v_ref, out_ref, top_ref, sum_ref, total_ref):
         out_ref[...] = total_ref[...] / sum_ref[...]
 
 
+# %% [markdown]
+# We compare it with a softmax that masks the matrix of scores, and count the blocks that contain a score to compute.
+
 # %%
 causal = flash_attention(q, k, v, kernel=causal_kernel)
 mask = np.tri(256, dtype=bool)
@@ -546,7 +597,7 @@ needed = mask.reshape(4, 64, 4, 64).any(axis=(1, 3))
 print(f"{needed.sum()} of {needed.size} blocks are computed for each head")
 
 # %% [markdown]
-# Each row attends to key 0, so after the first block of keys no maximum is -inf. The index map still selects the skipped blocks, so a pipeline copies them. To avoid these copies, return the position of a block that is already in fast memory.
+# The first block of keys contains key 0, to which each query attends. So `top` is never -inf after this block, and `exp(old top - new top)` is never NaN. The index map still selects the skipped blocks, so a pipeline copies them. To avoid these copies, let the index map return the position of a block that is already in fast memory.
 #
 # ## Deeper: older code
 #
@@ -556,5 +607,7 @@ print(f"{needed.sum()} of {needed.size} blocks are computed for each head")
 # | `pl.load(ref, (pl.ds(i, n),))`, `pl.store` | `ref[pl.ds(i, n)]`, `ref[...] = value`. With a mask: `load` and `store` of `pallas.triton` or `pallas.tpu` |
 # | `pl.dot` | `@` or `jnp.dot` (`pltriton.dot` for Triton) |
 # | `jax.experimental.pallas.gpu` | `jax.experimental.pallas.triton` or `.mosaic_gpu` |
+# | `pl.core_map` | `pl.kernel` |
+# | `pl.pallas_call` for Mosaic GPU | `plgpu.kernel` |
 # | `pltpu.TPUCompilerParams` | `pltpu.CompilerParams` |
 # | `compiler_params=dict(triton=...)` | `compiler_params=pltriton.CompilerParams(...)` |

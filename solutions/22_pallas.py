@@ -2,7 +2,7 @@
 # # 22 · Exercises: Pallas
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# `pallas_call` of the setup is `pl.pallas_call` with `interpret=True`. Call this one, on every machine. The checks export and inspect your program, and a compiled kernel cannot be inspected. In each exercise, `block` or `blocks` is a tuple of Python ints.
+# `pallas_call` of the setup is `pl.pallas_call` with `interpret=True`. Use it also if you have an accelerator, because the checks export and inspect your program, and cannot inspect a compiled kernel. In each exercise, `block` or `blocks` is a tuple of Python ints.
 #
 # `kernels(function, *args)` of the setup lists the kernels in the jaxpr of `function(*args)`. Each is a dict with its `grid`, the shapes of its `inputs`, the `blocks` of its inputs and outputs, its `scratch` arrays, its `aliases`, and the block of each output in every step of the grid (`visits`).
 
@@ -96,11 +96,11 @@ def squash_forward(x, s, rows):
 
 # %% [markdown] task="pallas-add" stars=1 minutes=10 skills="12_state"
 # ## A sum in blocks
-# **Goal.** Add a matrix and the transpose of another one, one block at a time. The kernel `add_kernel` is in the setup. Two lines are missing: the grid, and the block of `y` in each step.
+# **Goal.** Add a matrix and the transpose of another one, one block at a time. The kernel `add_kernel` is in the setup. Two lines are missing: `grid`, and `y_spec`, which selects the block of `y` in each step.
 #
 # **Signature.** `add_transposed(x, y, block)` takes `x`, a `float32[M,N]`, `y`, a `float32[N,M]`, and `block`, the shape of a block of `x`. It returns `x + y.T`, a `float32[M,N]`. The block divides the shape of `x`.
 #
-# **Example.** `x` of zeros with shape (4, 12), `y = np.arange(48).reshape(12, 4)` and `block = (2, 3)` give `y.T`. The result has two by four blocks, so the kernel runs eight times. The block of the result in its upper right corner needs the block of `y` in its lower left corner.
+# **Example.** `x` of zeros with shape (4, 12), `y = np.arange(48).reshape(12, 4)` and `block = (2, 3)` give `y.T`. The result has two by four blocks, so the kernel runs eight times. The upper right block of the result needs the lower left block of `y`.
 #
 # **Judged.** The values. There is one kernel, whose grid has one step for each block of the result. Each step reads a block of `x` of shape `block`, and a block of `y` with as many elements. **Not judged.** The order of the steps, and the speed.
 #
@@ -621,9 +621,9 @@ def fused_bias_relu(x, b, block):
 #
 # **Signature.** `row_sums(x, block)` takes `x`, a `float32[M,N]`, and the shape of a block. It returns the sum of each row, a `float32[M]`.
 #
-# **Example.** `x = [[1, 2, 3], [4, 5, 6], [7, nan, 9]]` and `block = (2, 2)` give `[6, 15, nan]`. The matrix is covered by two by two blocks.
+# **Example.** `x = [[1, 2, 3], [4, 5, 6], [7, nan, 9]]` and `block = (2, 2)` give `[6, 15, nan]`. Two by two blocks cover the matrix, so the grid has four steps.
 #
-# **Judged.** The values. A row that contains NaN or infinity gives what `np.sum` gives, and the other rows are not affected. There is one kernel, with one step for each block. It reads `x` itself, without a padded copy, in blocks of the given shape. All steps that write the same sums follow each other. **Not judged.** The order in which a row is added.
+# **Judged.** The values. A row that contains NaN or infinity gives what `np.sum` gives, and the other rows are not affected. There is one kernel, with one step for each block. It reads `x` itself, without a padded copy, in blocks of the given shape. The steps that write the same block of sums are consecutive. **Not judged.** The order of the additions within a row.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -632,7 +632,7 @@ def fused_bias_relu(x, b, block):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Set the sums to 0 in the first step of each row of blocks. Before you add a block, replace the elements past the edge with `jnp.where`. A product with 0 does not remove NaN.
+# Set the sums to 0 in the first step of each row of blocks. Before you add a block, replace the elements past the edge with `jnp.where`. Multiplying by 0 does not remove NaN.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -981,7 +981,7 @@ def row_sums(x, block):
 #
 # **Example.** For `a` of ones with shape (4, 400), `b` of ones with shape (400, 6) and `blocks = (2, 1, 3)`, each entry of the result is 400. With a bfloat16 accumulator it would be 256, because bfloat16 has no number between 256 and 258. The grid has 2 · 2 · 400 steps.
 #
-# **Judged.** The values, which are those of a sum in float32 that is rounded once. There is one kernel, with one step for each triple of blocks, which reads blocks (bm, bk) and (bk, bn) and writes blocks (bm, bn) of the bfloat16 result. All steps that write the same block follow each other. **Not judged.** Which of the other axes of the grid comes first.
+# **Judged.** The values, which are those of a sum in float32 that is rounded once. There is one kernel, with one step for each triple of blocks, which reads blocks (bm, bk) and (bk, bn) and writes blocks (bm, bn) of the bfloat16 result. The steps that write the same block are consecutive. **Not judged.** Which of the other axes of the grid comes first.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1366,13 +1366,13 @@ def matmul(a, b, blocks):
 
 # %% [markdown] task="pallas-kernel-vjp" stars=3 minutes=25 skills="pallas-row-sums,04_grad"
 # ## The gradient of a kernel
-# **Goal.** Make a kernel differentiable. The forward kernel is given. Write a kernel for the backward pass, and connect the two with `jax.custom_vjp`.
+# **Goal.** Make a kernel differentiable. The setup contains the forward kernel. Write a kernel for the backward pass, and connect the two with `jax.custom_vjp`.
 #
 # **Signature.** `squash(x, s, rows)` takes `x`, a `float32[M,N]`, the scales `s`, a `float32[N]`, and a Python int `rows`. It returns `y = tanh(x * s)`, as `squash_forward` of the setup does with the same arguments, in blocks of `rows` rows that do not have to divide M. For a cotangent `g` of `y`, the cotangent of `x` is `g * (1 - y²) * s`, and that of `s` is the sum of `g * (1 - y²) * x` over all rows.
 #
-# **Example.** For `x` of zeros with shape (5, 3) and `s = [1, 2, 3]`, `jax.grad` of the sum of `squash(x, s, 2)` with respect to `x` has five rows `[1, 2, 3]`, and with respect to `s` it is `[0, 0, 0]`.
+# **Example.** For `x` of zeros with shape (5, 3) and `s = [1, 2, 3]`, `jax.grad` of the sum of `squash(x, s, 2)` with respect to `x` has five rows `[1, 2, 3]`. With respect to `s` it is `[0, 0, 0]`, because `x` is zero.
 #
-# **Judged.** The values and both gradients, also if `rows` does not divide M. `jax.vjp` with its pullback runs two kernels, the forward kernel once and then one backward kernel. The backward kernel has one step for each block of rows and returns both cotangents. Outside of the kernels, the jaxpr has no arithmetic. **Not judged.** Which arrays the forward pass stores for the backward pass.
+# **Judged.** The values and both gradients, also if `rows` does not divide M. `jax.vjp` and a call of its pullback run two kernels: the forward kernel once, and one backward kernel. The backward kernel has one step for each block of rows and returns both cotangents. Outside of the kernels, the jaxpr contains no arithmetic. **Not judged.** Which arrays the forward pass stores for the backward pass.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1381,7 +1381,7 @@ def matmul(a, b, blocks):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# A kernel may have several results. `out_specs` and `out_shape` are then lists, and the kernel gets a Ref for each. `rows` is no array. Either use `nondiff_argnums` of `jax.custom_vjp`, or define the differentiable function of `x` and `s` inside `squash`.
+# A kernel may have several results. `out_specs` and `out_shape` are then lists, and the kernel gets a Ref for each. `rows` is not an array. Either use `nondiff_argnums` of `jax.custom_vjp`, or define the differentiable function of `x` and `s` inside `squash`.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -1842,13 +1842,13 @@ def squash(x, s, rows):
 
 # %% [markdown] task="pallas-online-softmax" stars=3 minutes=30 skills="pallas-matmul,pallas-row-sums"
 # ## Softmax in two sweeps
-# **Goal.** Compute the softmax of rows that are too long for fast memory. Flash attention rescales a running sum. Use the same idea for a result that needs the final maximum and sum of a row, so a second sweep has to follow.
+# **Goal.** Compute the softmax of rows that are too long for fast memory. As in flash attention, compute the maximum and the sum of a row in one sweep over its blocks, and correct the sum when the maximum changes. Each element of the result needs the final maximum and sum, so a second sweep writes the result.
 #
 # **Signature.** `online_softmax(x, block)` takes `x`, a `float32[M,N]` without NaN and infinity, and the shape of a block. It returns the softmax of each row, a `float32[M,N]`. The blocks do not have to divide the matrix.
 #
 # **Example.** `x = [[1000, 1000, 0], [0, 0, 0]]` and `block = (1, 2)` give `[[0.5, 0.5, 0], [1/3, 1/3, 1/3]]`.
 #
-# **Judged.** The values, also for very large and very small numbers. Each kernel reads `x` itself, in blocks of the shape `block`, and together the kernels have at most two steps for each of them. So the first sweep computes the maximum and the sum at once, and the second sweep writes the result. You may use one kernel whose grid has an axis for the sweeps, or two kernels. Outside of the kernels, the jaxpr has no arithmetic. **Not judged.** What the first sweep writes to blocks of the result that the second sweep overwrites.
+# **Judged.** The values, also for very large and very small numbers. You may use one kernel whose grid has an axis for the sweeps, or two kernels. Each kernel reads `x` itself, in blocks of the shape `block`. Together, the kernels have at most two steps for each block. Outside of the kernels, the jaxpr contains no arithmetic. **Not judged.** What the first sweep writes to blocks of the result that the second sweep overwrites.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
