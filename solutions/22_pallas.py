@@ -683,7 +683,7 @@ def fused_bias_relu(x, b, block):
 #
 # **Example.** `x = [[1, 2, 3], [4, 5, 6], [7, nan, 9]]` and `block = (2, 2)` give `[6, 15, nan]`. Two by two blocks cover the matrix, so the grid has four steps.
 #
-# **Judged.** The values. A row that contains NaN or infinity gives what `np.sum` gives, and the other rows are not affected. There is one kernel, with one step for each block. It reads `x` itself, without a padded copy, in blocks of the given shape. The steps that write the same block of sums are consecutive. Outside of the kernel, the jaxpr has no arithmetic. **Not judged.** The order of the additions within a row.
+# **Judged.** The values. A row that contains NaN or infinity gives what `np.sum` gives, and the other rows are not affected. There is one kernel, with one step for each block. It reads `x` itself, without a padded copy, in blocks of the given shape. The steps that write the same block of sums are consecutive. Outside of the kernel, the jaxpr contains no arithmetic. **Not judged.** The order of the additions within a row.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -2006,7 +2006,7 @@ def squash(x, s, rows):
 #
 # **Example.** `x = [[1000, 1000, 0], [0, 0, 0]]` and `block = (1, 2)` give `[[0.5, 0.5, 0], [1/3, 1/3, 1/3]]`.
 #
-# **Judged.** The values, also for numbers near 10⁷ and -10⁷. You may use one kernel whose grid has an axis for the sweeps, or two kernels. Each kernel reads `x` itself, in blocks of the shape `block`. Together, the kernels have at most two steps for each block, so the first sweep computes the maximum and the sum at once. Outside of the kernels, the jaxpr contains no arithmetic. **Not judged.** What the first sweep writes to blocks of the result that the second sweep overwrites.
+# **Judged.** The values, also for numbers near 10⁷ and -10⁷. You may use one kernel whose grid has an axis for the sweeps, or two kernels. Each kernel reads `x` itself, in blocks of the shape `block`. Together, the kernels have at most two steps for each block. Outside of the kernels, the jaxpr contains no arithmetic. **Not judged.** What the first sweep writes to blocks of the result that the second sweep overwrites.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
