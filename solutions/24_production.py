@@ -1233,8 +1233,8 @@ def train(folder, seed, steps, save_every, after_step):
         loader = Loader(state["loader"])
         params, opt_state = state["params"], state["opt_state"]
         for step in range(done + 1, steps + 1):
-            key, subkey = jax.random.split(key)
-            params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+            key, own = jax.random.split(key)
+            params, opt_state, loss = update(params, opt_state, own, loader.next_batch())
             losses[step] = float(loss)
             after_step(step)
             if step % save_every == 0:
@@ -1255,8 +1255,8 @@ def train(folder, seed, steps, save_every, after_step):
             state = manager.restore(done, args=ocp.args.StandardRestore(state))
         params, opt_state, key = state
         for step in range(done + 1, steps + 1):
-            key, subkey = jax.random.split(key)
-            params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+            key, own = jax.random.split(key)
+            params, opt_state, loss = update(params, opt_state, own, loader.next_batch())
             losses[step] = float(loss)
             after_step(step)
             if step % save_every == 0:
@@ -1275,8 +1275,8 @@ def train(folder, seed, steps, save_every, after_step):
             state = manager.restore(done, args=ocp.args.StandardRestore(state))
         loader, params, key = Loader(state["loader"]), state["params"], state["key"]
         for step in range(done + 1, steps + 1):
-            key, subkey = jax.random.split(key)
-            params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+            key, own = jax.random.split(key)
+            params, opt_state, loss = update(params, opt_state, own, loader.next_batch())
             losses[step] = float(loss)
             after_step(step)
             if step % save_every == 0:
@@ -1360,8 +1360,8 @@ def train(folder, seed, steps, save_every, after_step):
     loader, losses = Loader(), {}
     with ocp.CheckpointManager(folder) as manager:
         for step in range(1, steps + 1):
-            key, subkey = jax.random.split(key)
-            params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+            key, own = jax.random.split(key)
+            params, opt_state, loss = update(params, opt_state, own, loader.next_batch())
             losses[step] = float(loss)
             after_step(step)
             if step % save_every == 0 and step not in manager.all_steps():
@@ -1499,8 +1499,8 @@ def train(folder, seed, steps, save_every, after_step):
         loader = Loader(state)
     while step < steps:
         step += 1
-        key, subkey = jax.random.split(key)
-        params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+        key, own = jax.random.split(key)
+        params, opt_state, loss = update(params, opt_state, own, loader.next_batch())
         losses[step] = loss.item()
         after_step(step)
         if step % save_every == 0:
@@ -1522,8 +1522,8 @@ def train(folder, seed, steps, save_every, after_step):
     if done:
         params, opt_state = manager.restore(done, args=ocp.args.StandardRestore((params, opt_state)))
     for step in range(done + 1, steps + 1):
-        key, subkey = jax.random.split(key)
-        params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+        key, own = jax.random.split(key)
+        params, opt_state, loss = update(params, opt_state, own, loader.next_batch())
         losses[step] = float(loss)
         after_step(step)
         if step % save_every == 0:
