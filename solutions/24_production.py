@@ -1235,8 +1235,8 @@ def train(folder, seed, steps, save_every, after_step):
         loader = Loader(state["loader"])
         params, opt_state = state["params"], state["opt_state"]
         for step in range(done + 1, steps + 1):
-            key, subkey = jax.random.split(key)
-            params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+            key, own = jax.random.split(key)
+            params, opt_state, loss = update(params, opt_state, own, loader.next_batch())
             losses[step] = float(loss)
             after_step(step)
             if step % save_every == 0:
@@ -1257,8 +1257,8 @@ def train(folder, seed, steps, save_every, after_step):
             state = manager.restore(done, args=ocp.args.StandardRestore(state))
         params, opt_state, key = state
         for step in range(done + 1, steps + 1):
-            key, subkey = jax.random.split(key)
-            params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+            key, own = jax.random.split(key)
+            params, opt_state, loss = update(params, opt_state, own, loader.next_batch())
             losses[step] = float(loss)
             after_step(step)
             if step % save_every == 0:
@@ -1277,8 +1277,8 @@ def train(folder, seed, steps, save_every, after_step):
             state = manager.restore(done, args=ocp.args.StandardRestore(state))
         loader, params, key = Loader(state["loader"]), state["params"], state["key"]
         for step in range(done + 1, steps + 1):
-            key, subkey = jax.random.split(key)
-            params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+            key, own = jax.random.split(key)
+            params, opt_state, loss = update(params, opt_state, own, loader.next_batch())
             losses[step] = float(loss)
             after_step(step)
             if step % save_every == 0:
@@ -1362,8 +1362,8 @@ def train(folder, seed, steps, save_every, after_step):
     loader, losses = Loader(), {}
     with ocp.CheckpointManager(folder) as manager:
         for step in range(1, steps + 1):
-            key, subkey = jax.random.split(key)
-            params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+            key, own = jax.random.split(key)
+            params, opt_state, loss = update(params, opt_state, own, loader.next_batch())
             losses[step] = float(loss)
             after_step(step)
             if step % save_every == 0 and step not in manager.all_steps():
@@ -1501,8 +1501,8 @@ def train(folder, seed, steps, save_every, after_step):
         loader = Loader(state)
     while step < steps:
         step += 1
-        key, subkey = jax.random.split(key)
-        params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+        key, own = jax.random.split(key)
+        params, opt_state, loss = update(params, opt_state, own, loader.next_batch())
         losses[step] = loss.item()
         after_step(step)
         if step % save_every == 0:
@@ -1524,8 +1524,8 @@ def train(folder, seed, steps, save_every, after_step):
     if done:
         params, opt_state = manager.restore(done, args=ocp.args.StandardRestore((params, opt_state)))
     for step in range(done + 1, steps + 1):
-        key, subkey = jax.random.split(key)
-        params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+        key, own = jax.random.split(key)
+        params, opt_state, loss = update(params, opt_state, own, loader.next_batch())
         losses[step] = float(loss)
         after_step(step)
         if step % save_every == 0:
