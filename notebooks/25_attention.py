@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 25 · Attention
 #
-# *The core takes about 35 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/25_attention/25_attention.ipynb).* After the core, you can write and train a transformer block, test that its mask works, and generate text with a cache.
+# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/25_attention/25_attention.ipynb).* After the core, you can write and train a transformer block, test that its mask works, and generate text with a cache.
 #
 # **Prerequisites.** NaN in gradients (lesson 04), `vmap` (05), keys (07), `scan` (08), training with Optax (09), bfloat16 (15). Try to answer these questions from memory.
 #
@@ -254,7 +254,7 @@ def normalize(x):
 
 
 # %% [markdown]
-# A block is written in two functions, `project` before attention and `finish` after it. Generation will use them with another attention.
+# `project` and `finish` are the parts before and after attention. Generation uses them again.
 
 
 # %%
@@ -304,7 +304,7 @@ def train_step(params, state, key):
 held_batch = np.stack([held_out[i : i + 65] for i in range(0, len(held_out) - 64, 64)])
 
 # %% [markdown]
-# Every 25 steps, we also compute the loss on the held-out text. The plot compares it with the loss of the bigram model.
+# Every 25 steps, we also compute the loss on the held-out text.
 
 # %%
 params = init(jax.random.key(0))
@@ -332,10 +332,10 @@ plots.show(f"The loss of the transformer during 400 steps. At the end: {last}.")
 original = held_batch[0]
 changed = np.where(np.arange(len(original)) == 40, (original + 1) % V, original)
 difference = jnp.abs(model(params, original) - model(params, changed)).max(axis=1)
-print("first position at which the logits change:", jnp.argmax(difference > 1e-4))
+print("changed position: 40, first position at which the logits change:", jnp.argmax(difference > 1e-4))
 
 # %% [markdown]
-# No logits before it change. What do the heads look at?
+# What do the heads look at?
 
 # %%
 words = "the cat had a fish"
@@ -452,7 +452,8 @@ plots.show(f"The time for one more token, for texts of 64 to 512 tokens. With 51
 # %% [markdown]
 # Each size of the cache is a new shape, so it has its own program. Without a cache, the time grows with the length of the text. With a cache, a step computes one token, but it still reads the whole cache. Grouped-query attention makes the cache smaller.
 #
-# Two mistakes with `dot_product_attention` raise no error. With a cache, `is_causal=True` treats a single query as the *first* position. And PyTorch's `scaled_dot_product_attention` takes `(B, heads, T, d)`. If you pass this order, positions and heads are exchanged.
+# ## Deeper: two mistakes that raise no error
+# Both happen with `dot_product_attention`. With a cache, `is_causal=True` treats a single query as the *first* position. And PyTorch's `scaled_dot_product_attention` takes `(B, heads, T, d)`. If you pass this order, positions and heads are exchanged.
 
 # %%
 one_query, five_keys = np.ones((1, 1, 4), np.float32), np.ones((5, 1, 4), np.float32)
@@ -465,7 +466,7 @@ exchanged = jax.nn.dot_product_attention(*(array.swapaxes(1, 2) for array in (q,
 print("(B, heads, T, d): largest error", np.abs(exchanged - jax.nn.dot_product_attention(q, k, v)).max())
 
 # %% [markdown]
-# The exercises include a mask for this case.
+# Both results are wrong without any error, so compare a new call with a case that you can compute. The exercises include a mask for generation.
 #
 # ## Deeper: texts of different lengths
 # A batch contains texts of different lengths. Shorter ones are padded at the end. In causal attention, no real token attends to this padding, so it only has to be excluded from the loss. Attention without a causal mask needs a padding mask. `key_value_seq_lengths` creates it.
