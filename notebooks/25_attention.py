@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 25 · Attention
 #
-# *The core takes about 35 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/25_attention/25_attention.ipynb).* After the core, you can write and train a transformer block, test that its mask works, and generate text with a cache.
+# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/25_attention/25_attention.ipynb).* After the core, you can write and train a transformer block, test that its mask works, and generate text with a cache.
 #
 # **Prerequisites.** NaN in gradients (lesson 04), `vmap` (05), keys (07), `scan` (08), training with Optax (09), bfloat16 (15). Try to answer these questions from memory.
 #
@@ -58,10 +58,10 @@ train, held_out = np.split(tokens, [int(0.9 * len(tokens))])
 print(f"{len(tokens):,} tokens, {V} different ones. {STORY[:58]!r} begins with", tokens[:6])
 
 # %% [markdown]
-# The simplest model is a **bigram** model, a table with the probability of each token after each other token. We count.
+# The simplest model is a **bigram** model, a table with the probability of each token after each token. We count pairs.
 
 # %%
-counts = np.full((V, V), 0.1)  # a small count for pairs that do not occur in the training text
+counts = np.full((V, V), 0.1)  # a small count for each pair, so that no probability is 0
 np.add.at(counts, (train[:-1], train[1:]), 1)
 bigram = counts / counts.sum(axis=1, keepdims=True)
 bigram_loss = -np.log(bigram[held_out[:-1], held_out[1:]]).mean()
@@ -72,9 +72,7 @@ print("the four most probable tokens after 't':", [decode([t]) for t in np.argso
 # The loss is the mean of -log p of the correct next token. To do better, a model has to look further back. In a transformer, the vector of a token, its **[embedding](../docs/glossary.md#embedding)**, is a row of a matrix, and *[attention](../docs/glossary.md#attention)* adds information from other positions.
 #
 # ## Attention
-# Each position has three vectors. Its **query** is compared with the **keys** of all positions. The results are **scores**, and their softmax is a row of weights that add up to 1. The result is the weighted mean of the **values**.
-#
-# ![Attention for four tokens. Queries and keys of size d are multiplied and divided by the square root of d, which gives a table of scores with a row for each query. The mask replaces the scores of later keys by minus infinity. The softmax of each row gives weights that add up to one, and later keys have the weight zero. The weights are multiplied by the values. Below, the mask is applied after the softmax: the rows no longer add up to one, and the weights that are left depend on later tokens.](../images/attention_mask.svg)
+# Each position has three vectors of size d. The dot products of its **query** with the **keys** of all positions, divided by sqrt(d), are its **scores**. Their softmax is a row of weights that add up to 1. The result is the mean of the **values** with these weights.
 
 
 # %%
@@ -91,7 +89,7 @@ causal = np.tri(T, dtype=bool)  # True where a query may use a key: at its own p
 print(np.round(attend(q, k, np.eye(T, dtype=np.float32), causal), 2))  # with these values, the result is the weights
 
 # %% [markdown]
-# Why divide by the square root of d? The dot product of two vectors with d independent normal numbers has a standard deviation of sqrt(d). Without the division, long vectors give large scores, and the softmax selects a single key.
+# Why divide by the square root of d? The dot product of two vectors of d independent numbers from the standard normal distribution has a standard deviation of sqrt(d). Without the division, long vectors give large scores, and the softmax selects a single key.
 
 # %%
 for size in (16, 256, 4096):
@@ -122,6 +120,10 @@ for name, function in {"mask before the softmax": attend, "mask after the softma
     print(f"{name:24s} change at each position:", np.round(difference, 3))
 
 # %% [markdown]
+# The figure compares the two orders for four tokens.
+#
+# ![Attention for four tokens. Queries and keys of size d are multiplied and divided by the square root of d, which gives a table of scores with a row for each query. The mask replaces the scores of later keys by minus infinity. The softmax of each row gives weights that add up to one, and later keys have the weight zero. The weights are multiplied by the values. Below, the mask is applied after the softmax: the rows no longer add up to one, and the weights that are left depend on later tokens.](../images/attention_mask.svg)
+#
 # **Test a causal model like this.** Change a token, and require that no earlier result changes. A model with this mistake has a low training loss, because each position learns something about the tokens that it should predict. When it generates text, these tokens do not exist.
 #
 # Masks are combined with `&`. A **padding** mask excludes positions behind the end of a shorter text. A **sliding window** keeps only the last keys.
@@ -176,7 +178,7 @@ print("one key head: largest difference:", jnp.abs(shared(q, k[:, 0], v[:, 0], c
 # `jax.nn.dot_product_attention` takes `(T, heads, d)`, or `(B, T, heads, d)` with a batch. `k` and `v` may have fewer heads than `q`, and each key head then serves a group of query heads. This is **[grouped-query attention](../docs/glossary.md#grouped-query-attention)**. Its purpose is a smaller cache, as we will see.
 #
 # ## Scores in bfloat16
-# Models store queries and keys in bfloat16. Which part of attention needs more bits?
+# Queries, keys and values are often in bfloat16 (lesson 15). Which part of attention needs more bits?
 
 # %%
 wide_q, wide_k, wide_v = rng.normal(size=(3, 256, 64)) * np.array([6, 1, 1])[:, None, None]
@@ -200,7 +202,7 @@ for name, result in {**results, "dot_product_attention": built_in}.items():
     print(f"{name:30s} largest error {np.abs(np.asarray(result, np.float64) - exact).max():.4f}")
 
 # %% [markdown]
-# A score that is wrong by 0.1 changes its weight by ten percent. So inputs and weights may have 16 bits, but **scores and softmax should be float32**. The built-in function does this.
+# An error of 0.1 in a score changes the numerator of its weight by about ten percent. So inputs and weights may have 16 bits, but **scores and softmax should be float32**. The built-in function does this.
 #
 # ## Positions
 # Without a mask, attention does not depend on the order of the keys. **[Rotary position embeddings](../docs/glossary.md#rotary-position-embedding)** rotate queries and keys by an angle that is proportional to the position. Each pair of entries has its own frequency.
@@ -251,6 +253,10 @@ def normalize(x):
     return x * jax.lax.rsqrt(jnp.mean(x**2, axis=-1, keepdims=True) + 1e-6)
 
 
+# %% [markdown]
+# `project` and `finish` are the parts before and after attention. Generation uses them again.
+
+
 # %%
 def project(w, x, positions):
     q, k, v = (jnp.einsum("td,dhk->thk", normalize(x), w[name]) for name in "qkv")
@@ -297,6 +303,9 @@ def train_step(params, state, key):
 
 held_batch = np.stack([held_out[i : i + 65] for i in range(0, len(held_out) - 64, 64)])
 
+# %% [markdown]
+# Every 25 steps, we also compute the loss on the held-out text.
+
 # %%
 params = init(jax.random.key(0))
 state, evaluate, losses, held_losses = optimizer.init(params), jax.jit(loss), [], {}
@@ -315,7 +324,18 @@ last = f"training {losses[-1]:.2f}, held-out {held_losses[399]:.2f}, bigram mode
 plots.show(f"The loss of the transformer during 400 steps. At the end: {last}.")
 
 # %% [markdown]
-# Attention to earlier characters pays off. Then the two curves separate. The text has only a few thousand characters, and the model starts to memorize it. What do the heads look at?
+# Attention to earlier characters pays off. Then the two curves separate. The text has only a few thousand characters, and the model starts to memorize it.
+#
+# A low loss does not show that the mask is right, so we test it. We change character 40 of a text.
+
+# %%
+original = held_batch[0]
+changed = np.where(np.arange(len(original)) == 40, (original + 1) % V, original)
+difference = jnp.abs(model(params, original) - model(params, changed)).max(axis=1)
+print("changed position: 40, first position at which the logits change:", jnp.argmax(difference > 1e-4))
+
+# %% [markdown]
+# What do the heads look at?
 
 # %%
 words = "the cat had a fish"
@@ -411,7 +431,7 @@ print(
 )
 
 # %% [markdown]
-# The logits agree up to rounding. We compare the times for one more token, for texts of several lengths.
+# The first call is the *prefill*, which writes the whole prompt to the cache. The other calls are *decode* steps. Their logits agree with those of `model` up to rounding. We compare the times for one more token, for texts of several lengths.
 
 # %%
 lengths, times = (64, 128, 256, 512), {"model": [], "cached_model": []}
@@ -432,7 +452,8 @@ plots.show(f"The time for one more token, for texts of 64 to 512 tokens. With 51
 # %% [markdown]
 # Each size of the cache is a new shape, so it has its own program. Without a cache, the time grows with the length of the text. With a cache, a step computes one token, but it still reads the whole cache. Grouped-query attention makes the cache smaller.
 #
-# Two mistakes with `dot_product_attention` raise no error. With a cache, `is_causal=True` treats a single query as the *first* position. And PyTorch's `scaled_dot_product_attention` takes `(B, heads, T, d)`. If you pass this order, positions and heads are exchanged.
+# ## Deeper: two mistakes that raise no error
+# Both happen with `dot_product_attention`. With a cache, `is_causal=True` treats a single query as the *first* position. And PyTorch's `scaled_dot_product_attention` takes `(B, heads, T, d)`. If you pass this order, positions and heads are exchanged.
 
 # %%
 one_query, five_keys = np.ones((1, 1, 4), np.float32), np.ones((5, 1, 4), np.float32)
@@ -445,7 +466,7 @@ exchanged = jax.nn.dot_product_attention(*(array.swapaxes(1, 2) for array in (q,
 print("(B, heads, T, d): largest error", np.abs(exchanged - jax.nn.dot_product_attention(q, k, v)).max())
 
 # %% [markdown]
-# The exercises include a mask for this case.
+# Both results are wrong without any error, so compare a new call with a case that you can compute. The exercises include a mask for generation.
 #
 # ## Deeper: texts of different lengths
 # A batch contains texts of different lengths. Shorter ones are padded at the end. In causal attention, no real token attends to this padding, so it only has to be excluded from the loss. Attention without a causal mask needs a padding mask. `key_value_seq_lengths` creates it.
@@ -489,6 +510,9 @@ at_once = lambda q, k, v: jax.nn.dot_product_attention(q[:, None], k[:, None], v
 long = rng.normal(size=(3, 1024, 32)).astype(np.float32)
 print("largest difference:", np.abs(in_blocks(*long) - at_once(*long)).max())
 
+# %% [markdown]
+# The results agree. We read the scratch memory of both programs from `memory_analysis`.
+
 # %%
 sizes, scratch = (512, 1024, 2048, 4096), {"dot_product_attention": [], "in_blocks": []}
 for T_long in sizes:
@@ -520,7 +544,7 @@ else:
 
 # %% [markdown]
 # ## Deeper: tokens from bytes
-# Large models do not use characters. **Byte-pair encoding** starts with the bytes of the text. It finds the most frequent pair of adjacent tokens, replaces it by a new token, and repeats this. We learn 150 merges from the story, which is ASCII, so each character is a byte.
+# A token can have several characters. **Byte-pair encoding** starts with the bytes of the text. It finds the most frequent pair of adjacent tokens, replaces it by a new token, and repeats this. We learn 150 merges from the story, which is ASCII, so each character is a byte.
 
 # %%
 letters, merges, counts_left = STORY, [], [len(STORY)]
@@ -547,7 +571,7 @@ plots.show(
 # A shorter sequence needs fewer steps to generate, but each token needs a row of the embedding. To encode another text, apply the same merges in the order in which they were learned.
 #
 # ## Deeper: a cache on eight devices
-# A cache has axes for positions and key heads. Partition the heads as in lesson 20, or the positions if there are more devices than key heads. We compile a step for one token, in Auto mode, for a cache of 4,096 positions, 8 key heads and size 64.
+# A cache has axes for positions and key heads. Partition the heads as in lesson 20, or the positions if there are more devices than key heads. The step computes one token in Auto mode. The cache has 4,096 positions and 8 key heads of size 64.
 
 # %%
 eight = devices.mesh((8,), ("d",))  # its axis is Auto
@@ -562,6 +586,9 @@ def decode_step(cache, q, new, length):
 def placed(spec, *shape, dtype=jnp.float32):
     return jax.ShapeDtypeStruct(shape, dtype, sharding=jax.NamedSharding(eight, spec))
 
+
+# %% [markdown]
+# We compile the step for both layouts, and list its collectives.
 
 # %%
 for name, spec in {"heads": P(None, None, "d"), "positions": P(None, "d")}.items():
@@ -645,9 +672,9 @@ for count in (1, 3):
 # | you want | you write |
 # |---|---|
 # | attention for all heads | `jax.nn.dot_product_attention(q, k, v, is_causal=True)`, with `(T, heads, d)` or `(B, T, heads, d)` |
-# | another mask | `mask=`, Boolean, with the shape `(B or 1, heads or 1, T, S)` and True where a query may use a key |
+# | another mask | `mask=`, Boolean, with the shape `(B or 1, heads or 1, T, S)`, or `(heads or 1, T, S)` without a batch, and True where a query may use a key |
 # | a test of the mask | change a token, and require that no earlier result changes |
-# | attention for one head, with all heads | `jax.vmap` over the axis of heads |
+# | a function for one head, applied to all heads | `jax.vmap` over the axis of heads |
 # | a smaller cache | fewer key heads than query heads |
 # | accurate weights in bfloat16 | scores and softmax in float32 |
 # | positions | rotate queries and keys |

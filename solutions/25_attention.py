@@ -33,9 +33,9 @@ def rotate(x, positions):
 
 
 def distance_weighted(q, k, v):
-    """Stands in for attention in one exercise: q (T, d), k (S, d), v (S, e) -> (T, e). The order of the keys matters."""
-    places = jnp.linspace(0.0, 1.0, len(k))
-    return jnp.tanh(q @ (places @ k))[:, None] + places**2 @ v
+    """Replaces attention in one exercise: q (T, d), k (S, d), v (S, e) -> (T, e). The order of queries and keys matters."""
+    places, factors = jnp.linspace(0.0, 1.0, len(k)), jnp.linspace(1.0, 2.0, len(q))
+    return (factors * jnp.tanh(q @ (places @ k)))[:, None] + places**2 @ v
 
 
 def grid(size):
@@ -475,7 +475,7 @@ def attention(q, k, v, mask):
 #
 # **Example.** With H = 4 and G = 2, the query heads 0 and 1 use key head 0, and the query heads 2 and 3 use key head 1.
 #
-# **Judged.** The values for any `attend`. `attend` is traced once. The program has no loop, and `k` and `v` are not copied for each query head, so no array of the program is larger than the largest argument unless `attend` creates it. **Not judged.** The number of calls of `vmap`.
+# **Judged.** The values for any `attend`, which may depend on the order of the queries and of the keys. `attend` is traced once. The program has no loop, and `k` and `v` are not copied for each query head, so no array of the program is larger than the largest argument unless `attend` creates it. **Not judged.** The number of calls of `vmap`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -543,6 +543,7 @@ for B, T, S, H, G, d, e, words in (
             keys, values = k[:, :, h // (H // G)].astype(np.float64), v[:, :, h // (H // G)].astype(np.float64)
             summed = np.einsum("s,bsd->bd", places, keys)
             score = np.tanh(np.einsum("btd,bd->bt", q[:, :, h], summed))
+            score = np.linspace(1, 2, T) * score
             wanted[:, :, h] = score[..., None] + np.einsum("s,bse->be", places**2, values)[:, None]
         compare(made.run(q, k, v), wanted.astype(np.float32), label="the result")
         require(made.loops == 0, "the program has a loop.")
@@ -570,13 +571,13 @@ require(count == 1, f"Python ran `attend` {count} times, but should run it once.
 # Each `vmap` hides one axis from `attend`. The axis within a group is mapped in `q` only, so the products of all query heads of a group read the same keys. **Next:** A cache stores `k` and `v`. By which factor is it smaller than with as many key heads as query heads?
 
 
-# %% wrong="attention-heads" because="Copies keys and values for each query head with `jnp.repeat`."
+# %% wrong="attention-heads" because="Copies keys and values for each query head."
 def attend_heads(attend, q, k, v):
     k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
     return jax.vmap(jax.vmap(attend, in_axes=1, out_axes=1))(q, k, v)
 
 
-# %% wrong="attention-heads" because="Copies keys and values for each query head, by indexing with the key head of each query head."
+# %% wrong="attention-heads" because="Copies keys and values for each query head."
 def attend_heads(attend, q, k, v):
     groups = jnp.arange(q.shape[2]) // (q.shape[2] // k.shape[2])
     return jax.vmap(jax.vmap(attend, in_axes=1, out_axes=1))(q, k[:, :, groups], v[:, :, groups])
@@ -636,6 +637,23 @@ def attend_heads(attend, q, k, v):
 # %% wrong="attention-heads" because="Maps `q`, `k` and `v` along the heads together, which works only with as many key heads as query heads."
 def attend_heads(attend, q, k, v):
     return jax.vmap(jax.vmap(attend, in_axes=1, out_axes=1))(q, k, v)
+
+
+# %% wrong="attention-heads" because="Stacks the query heads of a group along the positions, so `attend` is called with another number of queries."
+def attend_heads(attend, q, k, v):
+    B, T, H, d = q.shape
+    G, R = k.shape[2], H // k.shape[2]
+    rows = q.reshape(B, T, G, R, d).swapaxes(2, 3).reshape(B, T * R, G, d)
+    result = jax.vmap(jax.vmap(attend, in_axes=1, out_axes=1))(rows, k, v)
+    return result.reshape(B, T, R, G, -1).swapaxes(2, 3).reshape(B, T, H, -1)
+
+
+# %% wrong="attention-heads" because="Stacks the query heads of a group along the positions, so `attend` is called with another number of queries."
+def attend_heads(attend, q, k, v):
+    B, T, H, d = q.shape
+    heads_first = q.swapaxes(1, 2).reshape(B, k.shape[2], -1, d)
+    result = jax.vmap(jax.vmap(attend, (0, 1, 1)))(heads_first, k, v)
+    return result.reshape(B, H, T, -1).swapaxes(1, 2)
 
 
 # %% wrong="attention-heads" because="Uses key head 0 for all query heads."
@@ -867,6 +885,29 @@ def tokenise(text, merges):
     return np.array(tokens, np.int32)
 
 
+# %% wrong="attention-tokenise" because="Returns int64, the default dtype of NumPy integers."
+def tokenise(text, merges):
+    tokens = list(text.encode())
+    for new, (one, other) in enumerate(merges, 256):
+        place = 0
+        while place < len(tokens) - 1:
+            if tokens[place] == one and tokens[place + 1] == other:
+                tokens[place : place + 2] = [new]
+            place += 1
+    return np.array(tokens)
+
+
+# %% wrong="attention-tokenise" because="Drops each match that begins inside another match. In a run of equal tokens, only the first pair is then replaced."
+def tokenise(text, merges):
+    tokens = np.array(list(text.encode()), np.int32)
+    for new, (one, other) in enumerate(merges, 256):
+        found = np.append((tokens[:-1] == one) & (tokens[1:] == other), [False] * min(len(tokens), 1)).astype(bool)
+        found[1:] &= ~found[:-1].copy()
+        second = np.roll(found, 1)
+        tokens = np.where(found, new, tokens)[~second].astype(np.int32)
+    return tokens
+
+
 # %% wrong="attention-tokenise" because="Returns a Python list. The result should be an int32 array."
 def tokenise(text, merges):
     tokens = list(text.encode())
@@ -916,7 +957,7 @@ def tokenise(text, merges):
 #
 # **Example.** In an empty cache, `length` is 0, so the softmax has a single weight of 1. `y` is then the sum over heads of `v[h // (H // G)] @ o[h]`.
 #
-# **Judged.** The values of `y` and of the new cache, in single steps and in a `scan` that continues from a cache. The steps together equal causal attention over all tokens. The checks also apply `vmap` over caches with different lengths. No array of the program is larger than the largest of its arguments, and the program has no loop. **Not judged.** Donation, the speed.
+# **Judged.** The values of `y` and of the new cache, in single steps and in a `scan` that continues from a cache. The steps together equal causal attention over all tokens. The checks also apply `vmap` over caches with different lengths. The program has no loop, and no array in it has more elements than the largest array in `params` and `cache`. **Not judged.** Donation, the speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1101,6 +1142,19 @@ def cache_step(params, cache, x):
     return jnp.einsum("hd,hdm->m", heads, params["o"]), {"k": keys, "v": values, "length": length + 1}
 
 
+# %% wrong="attention-cache-step" because="Rotates the whole cache in each step and stores the new key without its rotation. The cache contains rotated keys."
+def cache_step(params, cache, x):
+    length = cache["length"]
+    q, k, v = (jnp.einsum("m,mhd->hd", x, params[name]) for name in "qkv")
+    keys, values = cache["k"].at[length].set(k), cache["v"].at[length].set(v)
+    turned = rotate(keys, jnp.arange(len(keys)))
+    grouped = rotate(q, length).reshape(len(k), -1, q.shape[1])
+    scores = jnp.einsum("grd,sgd->grs", grouped, turned) / math.sqrt(q.shape[1])
+    weights = jax.nn.softmax(jnp.where(jnp.arange(len(keys)) <= length, scores, -jnp.inf), axis=-1)
+    heads = jnp.einsum("grs,sgd->grd", weights, values).reshape(q.shape)
+    return jnp.einsum("hd,hdm->m", heads, params["o"]), {"k": keys, "v": values, "length": length + 1}
+
+
 # %% wrong="attention-cache-step" because="Uses the position after the new token for the rotation."
 def cache_step(params, cache, x):
     length = cache["length"]
@@ -1234,7 +1288,7 @@ def cache_step(params, cache, x):
 # 1. Divide the logits by `temperature`.
 # 2. Keep the `top_k` largest logits.
 # 3. Compute the probabilities of the tokens that are left, which add up to 1. In the order of decreasing probability, keep the smallest number of tokens whose total is at least `top_p`. At least one token is kept.
-# 4. Set all other logits to -inf and pass them to `jax.random.categorical(key, ...)`.
+# 4. Set the divided logits of all other tokens to -inf, and pass the whole array, in the order of the tokens, to `jax.random.categorical(key, ...)`.
 #
 # No two logits are equal, `0 < top_p <= 1`, and no total equals `top_p`.
 #
@@ -1301,6 +1355,7 @@ rng = inputs.rng()
 V, count = 8, 3000
 ladder = np.log(np.array([0.27, 0.2, 0.155, 0.12, 0.095, 0.07, 0.05, 0.04]))
 for temperature, top_k, top_p, words in (
+    (1.0, V, 0.999, "when the logits are in decreasing order"),
     (1.0, V, 0.999, "when all tokens are kept"),
     (0.5, V, 0.999, "for a temperature below 1"),
     (2.0, 3, 1.0, "for three tokens and a temperature above 1"),
@@ -1309,7 +1364,7 @@ for temperature, top_k, top_p, words in (
     (1.0, 4, 0.7, "for four tokens and a limit"),
     (1.0, 5, 0.01, "for a limit below the largest probability"),
 ):
-    order = rng.permutation(V)
+    order = np.arange(V) if words.endswith("decreasing order") else rng.permutation(V)
     logits = np.empty(V, np.float32)
     logits[order] = ladder + rng.uniform(-0.01, 0.01, V) + rng.normal()
     scaled = logits.astype(np.float64) / temperature
@@ -1438,6 +1493,14 @@ def sample(key, logits, temperature, top_k, top_p):
     limit = jnp.min(jnp.where(jnp.cumsum(p) - p < top_p, largest, jnp.inf))
     mine, _ = jax.random.split(key)
     return jax.random.categorical(mine, jnp.where(logits >= limit, logits, -jnp.inf)).astype(jnp.int32)
+
+
+# %% wrong="attention-sample" because="Draws among the sorted logits and looks up the token. The probabilities are right, but `categorical` should get the logits in the order of the tokens."
+def sample(key, logits, temperature, top_k, top_p):
+    largest, tokens = jax.lax.top_k(logits / temperature, top_k)
+    p = jax.nn.softmax(largest)
+    kept = jnp.where(jnp.cumsum(p) - p < top_p, largest, -jnp.inf)
+    return tokens[jax.random.categorical(key, kept)].astype(jnp.int32)
 
 
 # %% wrong="attention-sample" because="Ignores the key and draws with a key of its own."
