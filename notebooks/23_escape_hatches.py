@@ -53,7 +53,7 @@ from grader.learning.inspection import list_collectives, print_error, time_ms
 #
 # ![A ladder with five rungs, from the bottom to the top. First rung, jnp and jit: you write mathematics, and XLA chooses kernels, fusion and layout. Second rung, shardings: you choose where arrays are stored, and XLA inserts communication. Third rung, shard_map: you write the program of one device with its collectives, and XLA still compiles the local operations. Fourth rung, Pallas: you write a kernel and its blocks, and JAX still traces it. Fifth rung, FFI: you write C++ or CUDA, and XLA only passes buffers. Beside the ladder, callbacks lead from the lower three rungs to Python on the host.](../images/escape_hatches_ladder.svg)
 #
-# Every rung gives you more control, and JAX does less for you. JAX cannot look inside a callback or an FFI call, so you supply the types of the results and the rules for `vmap` and gradients. This lesson is about these two.
+# On higher rungs, you control more, and JAX does less for you. JAX cannot look inside a callback or an FFI call, so you supply the types of the results and the rules for `vmap` and gradients. This lesson is about callbacks and the FFI.
 #
 # ## Call Python from a compiled program
 # This NumPy function has a loop that depends on its values. Tracing it fails.
@@ -99,7 +99,7 @@ wrong_type = jax.ShapeDtypeStruct((2,), jnp.int32)
 last_line(lambda: jax.jit(lambda x: jax.pure_callback(halvings, wrong_type, x))(x))
 
 # %% [markdown]
-# A result of another type is an error when the program runs. (JAX converts float64 results to float32 if 64-bit types are disabled.) The arguments are copied to the host and the result back, and the program waits for Python.
+# If the result has another shape, the program raises an error when it runs. (JAX converts float64 results to float32 if 64-bit types are disabled.) The arguments are copied to the host and the result back, and the program waits for Python.
 
 # %% [markdown] predict="hatches-pure"
 # "Pure" is a promise. Equal arguments give equal results, and nothing else happens. A host function `f` counts its calls. How often does it run in `jax.jit(lambda x: jax.lax.fori_loop(0, 5, lambda i, total: total + f(x), 0 * x))(x)`, if `f` is called with `pure_callback`?
@@ -120,6 +120,9 @@ def record(values):
 def pure(x):
     return jax.pure_callback(record, jax.ShapeDtypeStruct(x.shape, jnp.float32), x, vmap_method="sequential")
 
+
+# %% [markdown]
+# `calls_of` returns the shape of the argument in each call.
 
 # %%
 def calls_of(call):
@@ -152,6 +155,9 @@ KINDS = {
     "io, ordered": lambda x: io_callback(record, same(x), x, ordered=True),
 }
 
+# %% [markdown]
+# Each situation is a program around one call `f(x)`.
+
 # %%
 row = jnp.ones(3)
 SITUATIONS = {
@@ -164,6 +170,9 @@ SITUATIONS = {
     "grad": lambda f: jax.grad(lambda x: f(x).sum())(row),
     "grad, checkpoint": lambda f: jax.grad(jax.checkpoint(lambda x: jnp.sin(f(x)).sum()))(row),
 }
+
+# %% [markdown]
+# Which numbers do you expect to be 0?
 
 # %%
 table = {}
@@ -227,6 +236,9 @@ def curve_jvp(primals, tangents):
     derivative = lambda x: (np.cos(np.pi * np.asarray(x)) - np.sinc(np.asarray(x))) / np.asarray(x)
     return curve(x), host(derivative, x) * x_tangent  # the tangent stays in JAX
 
+
+# %% [markdown]
+# Compare its gradients with those of `jnp.sinc`.
 
 # %%
 at = jnp.linspace(0.1, 4, 120)
@@ -325,6 +337,9 @@ def rms_jnp(x, eps=1e-5):
     return x * jax.lax.rsqrt(jnp.mean(x**2, axis=-1, keepdims=True) + eps)
 
 
+# %% [markdown]
+# The next cell compares the handler with `jnp`, batches it, and causes four errors.
+
 # %%
 rng = np.random.default_rng(23)
 data = jnp.asarray(rng.normal(size=(4, 6, 32)), jnp.float32)
@@ -342,7 +357,7 @@ if have_ffi:
 # The four errors are the usual ones. A Python float becomes a 64-bit attribute, so write `np.float32(eps)`. A handler accepts only the dtypes that it lists. An unknown name fails only after tracing. And there is no gradient. XLA checks dtypes, but not sizes, so a handler should compare sizes itself, as `norms.cc` of the exercises does. Otherwise it may write outside of its buffer.
 #
 # ## A gradient for the FFI
-# With s = 1 / √(mean(x²) + eps), the backward pass is s · (dy - x · s² · mean(dy · x)). This version computes it with `jnp`. The exercises call a second handler.
+# Let s = 1 / √(mean(x²) + eps), so y = s · x. Because s depends on every element of its row, the gradient with respect to x has two terms, s · dy and -s³ · x · mean(dy · x). This version computes their sum with `jnp`. In the exercises, a second handler computes it.
 
 
 # %%
@@ -404,7 +419,7 @@ if have_ffi:
 # Without the cast, JAX adds the cotangents of all devices. The result is wrong, and no error is raised.
 #
 # ## What each rung costs
-# The next cells time the RMS norm on each rung, for a small and a larger array. The Pallas kernel runs in interpret mode (lesson 22). The last two rungs use eight simulated devices, which share one CPU.
+# The next cells time the RMS norm on each rung, for a small and a larger array. The Pallas kernel runs in interpret mode (lesson 22). The last two bars of the plot use eight simulated devices, which share one CPU.
 
 # %%
 from jax.experimental import pallas as pl
@@ -426,6 +441,9 @@ def rms_host(x):
     numpy = lambda x: (x := np.asarray(x)) / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + 1e-5)
     return jax.pure_callback(numpy, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
 
+
+# %% [markdown]
+# The programs in `ON_EIGHT` get an array that is partitioned by rows.
 
 # %%
 row_wise = functools.partial(jax.shard_map, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
@@ -456,18 +474,17 @@ shown = [f"{s}: " + ", ".join(f"{k} {t:.3g} ms" for k, t in zip(RUNGS, ts, stric
 plots.show("The time of an RMS norm on each rung. " + "; ".join(shown) + ".")
 
 # %% [markdown]
-# For the small array, the time is mostly the overhead of a call, and the callback has to enter Python. For the larger array, the work itself counts, and in our runs, this simple C++ loop was slower than XLA's program. So measure before you climb. Use the FFI for algorithms that XLA cannot express well, and for existing libraries.
+# For the small array, the time is mostly the overhead of a call, and the callback has to enter Python. For the larger array, the work itself counts, and in our runs, this simple C++ loop was slower than XLA's program. So measure before you leave `jnp`. Use the FFI for algorithms that XLA cannot express well, and for existing libraries.
 #
-# ## The one line for CUDA
+# ## Deeper: CUDA
 # `rms_ffi` calls a target by its name, and the same Python code runs on a GPU. Only the registration differs:
 #
 # ```python
 # jax.ffi.register_ffi_target("rms_norm", jax.ffi.pycapsule(library.rms_norm), platform="CUDA")
 # ```
 #
-# In C++, the handler gets one more line in its binding, `.Ctx<ffi::PlatformStream<cudaStream_t>>()`. The stream becomes its first argument, and the handler starts a kernel on this stream instead of computing itself. *Deeper: the handler for CUDA* contains the code.
+# In C++, the handler gets one more line in its binding, `.Ctx<ffi::PlatformStream<cudaStream_t>>()`. The stream becomes its first argument, and the handler starts a kernel on this stream instead of computing itself.
 #
-# ## Deeper: the handler for CUDA
 # ```cpp
 # __global__ void Rows(float eps, int64_t n, const float* x, float* y) {
 #   const float* in = x + blockIdx.x * n;
@@ -484,7 +501,7 @@ plots.show("The time of an RMS norm on each rung. " + "; ".join(shown) + ".")
 # }
 #
 # XLA_FFI_DEFINE_HANDLER_SYMBOL(rms_norm, RmsNorm, ffi::Ffi::Bind()
-#     .Ctx<ffi::PlatformStream<cudaStream_t>>()  // the one line
+#     .Ctx<ffi::PlatformStream<cudaStream_t>>()  // the stream
 #     .Attr<float>("eps").Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>());
 # ```
 #

@@ -163,8 +163,8 @@ compare(ask(probe_example, hours), tide_table(hours).astype(np.float32), label="
 
 def probe_table(hours, heights, currents):
     def table(hours):
-        hours = np.asarray(hours, np.float64) % 12
-        columns = [np.interp(hours, [0, 3, 6, 9, 12], column) for column in (heights, currents)]
+        hours = np.asarray(hours, np.float64)
+        columns = [np.interp(hours, [0, 10, 20, 30, 40], column) for column in (heights, currents)]
         return np.stack(columns, axis=-1)
 
     compiled = jax.jit(lambda hours: tides(table, hours))
@@ -173,10 +173,10 @@ def probe_table(hours, heights, currents):
 
 rng = inputs.rng()
 for shape in ((5,), (), (3, 4), (2, 1, 3)):
-    for dtype in (np.float32, np.int32):
+    for dtype in (np.int32, np.float32):
         hours = rng.uniform(0, 40, size=(2, *shape)).astype(dtype)
         columns = rng.normal(size=(2, 5))
-        wanted = [np.interp(hours.astype(np.float64) % 12, [0, 3, 6, 9, 12], column) for column in columns]
+        wanted = [np.interp(hours.astype(np.float64), [0, 10, 20, 30, 40], column) for column in columns]
         wanted = np.stack(wanted, axis=-1).astype(np.float32)
         with case(f"for hours of shape {shape} and dtype {hours.dtype}"):
             first, second = ask(probe_table, hours, *columns)
@@ -207,6 +207,12 @@ def tides(table, hours):
     return jax.pure_callback(table, jax.ShapeDtypeStruct((*hours.shape, 2), hours.dtype), hours)
 
 
+# %% wrong="hatches-tides" because="Declares the dtype of the argument, which is an integer for int32 hours."
+def tides(table, hours):
+    kind = jax.ShapeDtypeStruct((*hours.shape, 2), hours.dtype)
+    return jax.pure_callback(lambda values: np.asarray(table(values)).astype(kind.dtype), kind, hours)
+
+
 # %% wrong="hatches-tides" because="Declares the dtype of the table. JAX has no float64 unless it is enabled."
 def tides(table, hours):
     return jax.pure_callback(table, jax.ShapeDtypeStruct((*hours.shape, 2), np.float64), hours)
@@ -229,6 +235,11 @@ def tides(table, hours):
     return jax.pure_callback(table, jax.ShapeDtypeStruct((len(hours), 2), jnp.float32), hours)
 
 
+# %% wrong="hatches-tides" because="Assumes that `hours` has one axis."
+def tides(table, hours):
+    return jax.pure_callback(table, jax.ShapeDtypeStruct((hours.shape[0], 2), jnp.float32), hours)
+
+
 # %% wrong="hatches-tides" because="Uses `jax.debug.callback`, which returns nothing to the program."
 def tides(table, hours):
     return jax.debug.callback(table, hours)
@@ -238,6 +249,12 @@ def tides(table, hours):
 def tides(table, hours):
     result_type = jax.ShapeDtypeStruct((*hours.shape, 2), jnp.float32)
     return jax.pure_callback(table, result_type, hours.astype(jnp.int32))
+
+
+# %% wrong="hatches-tides" because="Calls the table for whole hours while JAX traces, and looks up the results. Other hours are not in it."
+def tides(table, hours):
+    whole_hours = jnp.asarray(table(np.arange(24)), jnp.float32)
+    return whole_hours[hours.astype(jnp.int32) % 24]
 
 
 # %% right="hatches-tides"
@@ -266,7 +283,7 @@ def tides(table, hours):
 #
 # **Example.** If all batches are ones, `w` is 0 with d = 1, and `steps` is 2, the log contains (0, 1.0) and (1, 0.64). The result is [0.36].
 #
-# **Judged.** The result and the log of the compiled function, in the first call and in later calls. `read` returns the batch that follows the last logged step, so the program must log a step before it reads the next batch. The order of the calls must be guaranteed, and not depend on chance (this check is observed). **Not judged.** Whether you use `scan`, and speed.
+# **Judged.** The result and the log of the compiled function, in the first call and in later calls. `read` returns the batch that follows the last logged step, so the program must log a step before it reads the next batch. The order of the calls must be guaranteed, and not depend on chance (this check is observed). **Not judged.** Whether you use `scan`, how many callbacks you use, and speed. One callback may log a step and read the next batch.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -363,13 +380,17 @@ def probe_effects(w):
     traced = jax.jit(lambda w: train(w, 3, read, lambda step, value: lines.append(int(step)))).trace(w)
     result = traced.lower().compile()(w)
     jax.effects_barrier()
-    return sorted({type(effect).__name__ for effect in traced.jaxpr.effects}), lines, result
+    effects = sorted({type(effect).__name__ for effect in traced.jaxpr.effects})
+    return effects, "pure_callback[" in str(traced.jaxpr), lines, result
 
 
 w = inputs.rng().normal(size=3).astype(np.float32)
-effects, lines, result = ask(probe_effects, w)
+effects, pure, lines, result = ask(probe_effects, w)
 require(lines == [0, 1, 2], "The log of three steps does not contain the steps 0, 1 and 2.")
 compare(result, (1 - (1 - w) * (1 - 0.2 / 3) ** 3).astype(np.float32), label="the result for batches of ones")
+require(not pure, "The program has a `pure_callback`, which JAX may call once for all steps, or in any order.")
+chains = "The program has ordered debug callbacks. JAX does not order them relative to io callbacks."
+require("OrderedDebugEffect" not in effects, chains)
 require(effects == ["OrderedIOEffect"], "The program has callbacks whose order is not guaranteed, or none at all.")
 
 # %% [markdown] why="hatches-log"
@@ -472,6 +493,28 @@ def train(w, steps, read, log):
         batch = jax.pure_callback(lambda i: read(), batch_type, i)
         value, gradient = jax.value_and_grad(loss)(w, batch)
         io_callback(log, None, i, value)
+        return w - 0.1 * gradient, None
+
+    return jax.lax.scan(step, w, jnp.arange(steps))[0]
+
+
+# %% wrong="hatches-log" because="Reads with `pure_callback`, which promises JAX that equal arguments give equal results."
+def train(w, steps, read, log):
+    def step(w, i):
+        batch = jax.pure_callback(read, jax.ShapeDtypeStruct((4, *w.shape), w.dtype))
+        value, gradient = jax.value_and_grad(loss)(w, batch)
+        io_callback(log, None, i, value, ordered=True)
+        return w - 0.1 * gradient, None
+
+    return jax.lax.scan(step, w, jnp.arange(steps))[0]
+
+
+# %% wrong="hatches-log" because="Logs with an ordered `jax.debug.callback`. Its order is a chain of its own, and JAX does not order it relative to the reads."
+def train(w, steps, read, log):
+    def step(w, i):
+        batch = io_callback(read, jax.ShapeDtypeStruct((4, *w.shape), w.dtype), ordered=True)
+        value, gradient = jax.value_and_grad(loss)(w, batch)
+        jax.debug.callback(log, i, value, ordered=True)
         return w - 0.1 * gradient, None
 
     return jax.lax.scan(step, w, jnp.arange(steps))[0]
@@ -803,6 +846,27 @@ def energy_jvp(primals, tangents):
     value, step = energy(x, charge), 1e-3
     derivatives = jnp.stack([(energy(x.at[i].add(step), charge) - value) / step for i in range(len(x))])
     return value, jnp.sum(derivatives * tangents[0])
+
+
+# %% wrong="hatches-simulator" because="Measures the derivative with differences of the energy on the host, which takes many calls instead of one of `host_forces`."
+def differences(x, charge):
+    x, shifts = np.asarray(x, np.float64), 1e-5 * np.eye(np.shape(x)[-1])
+    columns = [host_energy(x + shift, charge) - host_energy(x - shift, charge) for shift in shifts]
+    return np.stack(columns, axis=-1) / 2e-5
+
+
+@jax.custom_jvp
+def energy(x, charge):
+    return jax.pure_callback(host_energy, jax.ShapeDtypeStruct((), x.dtype), x, charge, vmap_method="expand_dims")
+
+
+@energy.defjvp
+def energy_jvp(primals, tangents):
+    x, charge = primals
+    gradient = jax.pure_callback(
+        differences, jax.ShapeDtypeStruct(x.shape, x.dtype), x, charge, vmap_method="expand_dims"
+    )
+    return energy(x, charge), jnp.sum(gradient * tangents[0])
 
 
 # %% wrong="hatches-simulator" because="Adds a derivative for the charges, which is not zero, although the simulator does not compute it."
@@ -1520,7 +1584,7 @@ require(found[0][1] == 6, "The all-reduce does not return one element for each r
 # Under `jit` alone, XLA cannot partition an FFI call. It gathers the whole array, and every device works on all of it. Inside `shard_map`, each device calls the handler with its shard. There, JAX 0.10.2 gives the result of an FFI call a type that does not vary, although it does, so you state it with `pcast`. Otherwise `out_specs` is not checked, and gradients are silently wrong. **Next:** Is the same `pcast` necessary after a `pure_callback`?
 
 
-# %% wrong="hatches-sharded" because="Omits the `pcast` after the FFI call. The values are right, but JAX believes that the sums are equal on all devices, so the gradient is wrong."
+# %% wrong="hatches-sharded" because="Has no `pcast` between the FFI call and the end of the function with the custom gradient. JAX believes that the sums are equal on all devices, so it adds their gradients, which is wrong."
 def sharded_norm(x, eps):
     squares = lambda x: jax.ffi.ffi_call("row_squares", jax.ShapeDtypeStruct(x.shape[:-1], x.dtype))(x)
     row_squares = jax.custom_vjp(squares)
@@ -1533,7 +1597,7 @@ def sharded_norm(x, eps):
     return jax.shard_map(on_one_device, out_specs=P("data", None, "model"))(x)
 
 
-# %% wrong="hatches-sharded" because="Casts outside of the function with the custom gradient, so its backward pass gets a gradient that is summed over the devices."
+# %% wrong="hatches-sharded" because="Has no `pcast` between the FFI call and the end of the function with the custom gradient. JAX believes that the sums are equal on all devices, so it adds their gradients, which is wrong."
 def sharded_norm(x, eps):
     squares = lambda x: jax.ffi.ffi_call("row_squares", jax.ShapeDtypeStruct(x.shape[:-1], x.dtype))(x)
     row_squares = jax.custom_vjp(squares)
@@ -1615,6 +1679,22 @@ def sharded_norm(x, eps):
 
     def on_one_device(shard):
         mean = jax.lax.psum(row_squares(shard), ("data", "model")) / x.shape[-1]
+        return shard * jax.lax.rsqrt(mean + eps)[..., None]
+
+    return jax.shard_map(on_one_device, out_specs=P("data", None, "model"))(x)
+
+
+# %% wrong="hatches-sharded" because="Adds over `data`, where the devices have different rows."
+def sharded_norm(x, eps):
+    def squares(x):
+        sums = jax.ffi.ffi_call("row_squares", jax.ShapeDtypeStruct(x.shape[:-1], x.dtype))(x)
+        return jax.lax.pcast(sums, ("data", "model"), to="varying")
+
+    row_squares = jax.custom_vjp(squares)
+    row_squares.defvjp(lambda x: (squares(x), x), lambda x, dy: (2 * x * dy[..., None],))
+
+    def on_one_device(shard):
+        mean = jax.lax.pmean(row_squares(shard) / shard.shape[-1], ("data", "model"))
         return shard * jax.lax.rsqrt(mean + eps)[..., None]
 
     return jax.shard_map(on_one_device, out_specs=P("data", None, "model"))(x)
@@ -1793,11 +1873,11 @@ def sharded_norm(x, eps):
 # ## A table that is too large for the devices
 # **Goal.** The rows of an embedding table are stored on the host, because the table does not fit on a device. Look up the rows of a partitioned batch. Each device requests its own rows only.
 #
-# **Signature.** `lookup(ids, fetch, width)`. `ids` is an `int32[B@data]`, and -1 stands for padding. `fetch` is a host function. It takes a one-dimensional NumPy array of row numbers and returns the rows as a float32 NumPy array `(len(rows), width)`. It raises an error for -1, for a row that occurs twice in one call, and for more rows than the ids of one device. `lookup` returns a `float32[B@data,width]`. The rows of padding are 0.
+# **Signature.** `lookup(ids, fetch, width)`. `ids` is an `int32[B@data]`, and -1 stands for padding. `fetch` is a host function. It takes a one-dimensional NumPy array of row numbers with an integer dtype, which may be empty, and returns the rows as a float32 NumPy array `(len(rows), width)`. It raises an error for -1, for a row that occurs twice in one call, and for rows that are not all among the ids of one device. `lookup` returns a `float32[B@data,width]`. The rows of padding are 0.
 #
 # **Example.** On four devices with the ids [2, 2, -1, 0, 5, 1, -1, -1], the first device fetches the row 2 once and uses it twice. The second one fetches the row 0. The last device needs no row.
 #
-# **Judged.** The values and the type of the compiled function, on several meshes, and that `fetch` never raises an error. **Not judged.** The number of calls, and gradients.
+# **Judged.** The values and the type of the compiled function, on several meshes, and that `fetch` never raises an error, so each device requests its own rows only. **Not judged.** The number of calls, and gradients.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1840,10 +1920,16 @@ def lookup(ids, fetch, width):
 
 
 def probe_example(ids):
+    shards = [set(shard) for shard in np.asarray(ids).reshape(4, 2).tolist()]
+
     def fetch(rows):
         rows = np.asarray(rows)
-        if rows.ndim != 1 or (rows < 0).any() or len(np.unique(rows)) < len(rows) or len(rows) > 2:
-            raise ValueError("fetch got padding, a row twice, or more rows than the ids of one device")
+        if rows.ndim != 1 or rows.dtype.kind not in "iu":
+            raise ValueError("fetch did not get a one-dimensional array of integers")
+        if (rows < 0).any() or len(np.unique(rows)) < len(rows):
+            raise ValueError("fetch got padding or a row twice")
+        if not any(set(rows.tolist()) <= shard for shard in shards):
+            raise ValueError("fetch got rows that are not all among the ids of one device")
         return np.stack([10 * rows, 10 * rows + 1], axis=1).astype(np.float32)
 
     return jax.jit(lambda ids: lookup(ids, fetch, 2))(ids)
@@ -1861,15 +1947,32 @@ require(entries_of(result) == ("data", None), "The result is not partitioned by 
 """Other tables, ids and meshes, with padding and repeated ids, in two calls of one compiled function."""
 
 
-def probe_lookup(ids, other, table, most):
+def probe_lookup(ids, other, table, each):
+    shards, faults = [], []
+
     def fetch(rows):
         rows = np.asarray(rows)
-        if rows.ndim != 1 or (rows < 0).any() or len(np.unique(rows)) < len(rows) or len(rows) > most:
-            raise ValueError("fetch got padding, a row twice, or more rows than the ids of one device")
+        found = {
+            "an array with more than one axis, or none": rows.ndim != 1,
+            "an array without an integer dtype": rows.dtype.kind not in "iu",
+            "padding": (rows < 0).any(),
+            "a row twice": len(np.unique(rows)) < len(rows),
+            "rows that are not all among the ids of one device": not any(set(rows.tolist()) <= one for one in shards),
+        }
+        faults.extend(fault for fault, present in found.items() if present)
+        if any(found.values()):
+            raise ValueError(faults[-1])
         return table[rows]
 
-    compiled = jax.jit(lambda ids: lookup(ids, fetch, table.shape[1]))
-    return compiled(ids), compiled(other)
+    compiled, results = jax.jit(lambda ids: lookup(ids, fetch, table.shape[1])), []
+    try:
+        for batch in (ids, other):
+            shards[:] = [set(shard) for shard in np.asarray(batch).reshape(-1, each).tolist()]
+            results.append(jax.block_until_ready(compiled(batch)))
+    except Exception:
+        if not faults:
+            raise
+    return sorted(set(faults)), results
 
 
 rng = inputs.rng()
@@ -1877,12 +1980,13 @@ for sizes, names in (((8,), ("data",)), ((4,), ("data",)), ((2, 3), ("data", "mo
     mesh, each, width = grid(*sizes, names=names), int(rng.integers(3, 6)), int(rng.integers(2, 6))
     table = rng.normal(size=(40, width)).astype(np.float32)
     batches = rng.integers(0, 40, size=(2, sizes[0], each)).astype(np.int32)
-    batches[:, 0, 1] = batches[:, 0, 0]
+    batches[:, 0, 1], batches[:, 0, 2] = (batches[:, 0, 0] + 1) % 40, batches[:, 0, 0]  # not next to each other
     batches[:, 1, :2] = -1
     batches[1, -1] = -1
     batches = batches.reshape(2, -1)
     with case(f"on {' by '.join(map(str, sizes))} devices"), jax.set_mesh(mesh):
-        got = ask(probe_lookup, *(place(mesh, ids, "data") for ids in batches), table, each)
+        faults, got = ask(probe_lookup, *(place(mesh, ids, "data") for ids in batches), table, each)
+        require(not faults, f"`fetch` got {faults[0] if faults else 'nothing'}.")
         for result, ids, label in zip(got, batches, ("the rows", "the rows of a second call"), strict=True):
             compare(result, np.where(ids[:, None] >= 0, table[ids], 0), label=label)
             require(entries_of(result) == ("data", None), "the result is not partitioned by its rows along data.")
@@ -2037,6 +2141,55 @@ def lookup(ids, fetch, width):
 
     def on_one_device(ids):
         return jax.pure_callback(on_host, jax.ShapeDtypeStruct((B, width), jnp.float32), ids)
+
+    return jax.shard_map(on_one_device, in_specs=P("data"), out_specs=P("data"))(ids)
+
+
+# %% wrong="hatches-host-table" because="Removes a repeated row only if its ids are next to each other."
+def lookup(ids, fetch, width):
+    def on_host(ids):
+        ids = np.asarray(ids)
+        known = ids[ids >= 0]
+        new = np.diff(known, prepend=-1) != 0
+        result = np.zeros((len(ids), width), np.float32)
+        result[ids >= 0] = fetch(known[new])[np.cumsum(new) - 1]
+        return result
+
+    def on_one_device(ids):
+        return jax.pure_callback(on_host, jax.ShapeDtypeStruct((len(ids), width), jnp.float32), ids)
+
+    return jax.shard_map(on_one_device, in_specs=P("data"), out_specs=P("data"))(ids)
+
+
+# %% wrong="hatches-host-table" because="Creates the row numbers with `np.array` from a list. An empty list gives float64, and `fetch` needs integers."
+def lookup(ids, fetch, width):
+    def on_host(ids):
+        ids = np.asarray(ids)
+        rows = np.array(sorted(set(ids.tolist()) - {-1}))
+        result = np.zeros((len(ids), width), np.float32)
+        for row, values in zip(rows, fetch(rows), strict=True):
+            result[ids == row] = values
+        return result
+
+    def on_one_device(ids):
+        return jax.pure_callback(on_host, jax.ShapeDtypeStruct((len(ids), width), jnp.float32), ids)
+
+    return jax.shard_map(on_one_device, in_specs=P("data"), out_specs=P("data"))(ids)
+
+
+# %% wrong="hatches-host-table" because="Assumes the number of devices of the example."
+def lookup(ids, fetch, width):
+    each = len(ids) // 4
+
+    def on_host(ids):
+        ids = np.asarray(ids)
+        result = np.zeros((each, width), np.float32)
+        rows, places = np.unique(ids[ids >= 0], return_inverse=True)
+        result[ids >= 0] = fetch(rows)[places]
+        return result
+
+    def on_one_device(ids):
+        return jax.pure_callback(on_host, jax.ShapeDtypeStruct((each, width), jnp.float32), ids)
 
     return jax.shard_map(on_one_device, in_specs=P("data"), out_specs=P("data"))(ids)
 

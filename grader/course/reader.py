@@ -179,7 +179,11 @@ class Prediction:
         reasons = [f"- {'✓' if choice.right else '✗'} **{letter}** {choice.reason}" for letter, choice in lettered]
         # The blank lines make every renderer read what is folded as Markdown.
         fold = "\n".join(["<details><summary>What is behind each choice</summary>", "", *reasons, "", "</details>"])
-        return "\n\n".join([f"**Predict first.** {self.question}", "\n".join(choices), fold])
+        heading, question = "", self.question
+        if question.startswith("#"):  # a heading needs a line of its own
+            heading, _, question = question.partition("\n")
+        parts = [heading, f"**Predict first.** {question.strip()}", "\n".join(choices), fold]
+        return "\n\n".join(part for part in parts if part)
 
     @property
     def code(self) -> str:
