@@ -168,7 +168,7 @@ def causal_mask(T, S, window):
     return jnp.arange(S - T, S)[:, None] >= jnp.arange(S)
 
 
-# %% wrong="attention-causal-mask" because="Returns numbers to add to the scores instead of a Boolean mask."
+# %% wrong="attention-causal-mask" because="Returns numbers instead of a Boolean mask."
 def causal_mask(T, S, window):
     distance = jnp.arange(S - T, S)[:, None] - jnp.arange(S)
     return jnp.where((distance >= 0) & (distance < window), 0.0, -jnp.inf)
