@@ -1608,7 +1608,7 @@ def probe_several(count, every):
 
 rng = inputs.rng()
 cases = [
-    ("two processes with two devices each", 2, [int(rng.integers(3, 6)), int(rng.integers(7, 12))]),
+    ("two processes with two devices each", 2, [int(rng.integers(3, 6)), int(rng.integers(30, 50))]),
     ("a process with one device and no rows", 1, [0, int(rng.integers(2, 6))]),
 ]
 if not processes.loopback():
