@@ -124,6 +124,7 @@ def pure(x):
 # %% [markdown]
 # `calls_of` returns the shape of the argument in each call.
 
+
 # %%
 def calls_of(call):
     """The shapes of the arguments in all calls of `record`."""
