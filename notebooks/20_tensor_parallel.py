@@ -115,7 +115,7 @@ print(f"gradient: {one:.1f} ms on one device, {several:.1f} ms on eight simulate
 # A weight of shape (inputs, outputs) can be partitioned along each of its axes.
 #
 # - **By columns.** Each device computes some columns of the result. It needs all columns of the input. Nothing is communicated.
-# - **By rows.** Each device multiplies some columns of the input by the rows of the weight that belong to them. The results are partial sums, which an all-reduce adds.
+# - **By rows.** Each device multiplies some columns of the input by the matching rows of the weight. An all-reduce adds these partial sums.
 #
 # The figure combines both.
 #
@@ -172,10 +172,10 @@ plots.show(
 )
 
 # %% [markdown]
-# With *whole, whole*, nothing is sent, but both devices along `model` store both weights and compute the same. Among the four layouts that partition both weights, *columns, rows* sends least. After the first product, each device has some of the hidden units. The activation function treats each unit alone. The device's rows of `W3` belong to exactly these units, so nothing is communicated between the products. Only the partial sums of the second product need an all-reduce. The program of *columns, whole* sends as much, because each device uses only these rows of the whole `W3`.
+# With *whole, whole*, nothing is sent, but both devices along `model` store both weights and compute the same. Among the four layouts that partition both weights, *columns, rows* sends least. After the first product, each device has some of the hidden units. The activation function is elementwise. Each device stores the rows of `W3` for exactly its units, so nothing is communicated between the products. Only the partial sums of the second product need an all-reduce. The *columns, whole* program sends the same amount, because each device uses only these rows of its `W3`.
 #
 # ## The Megatron MLP in three modes
-# *Columns, then rows* is the layout of Megatron-LM ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053)). We write it in the three modes of lesson 17. In Explicit mode, the sharding of the second product is ambiguous, so you state it. In Manual mode, you write the `psum`.
+# *Columns, then rows* is the layout of Megatron-LM ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053)). We write it in the three modes of lesson 17. In Explicit mode, the sharding of the second product is ambiguous, so you specify it. In Manual mode, you write the `psum`. In Auto mode, you write neither.
 
 # %%
 mesh = jax.make_mesh((4, 2), ("data", "model"), devices=eight)
@@ -200,7 +200,7 @@ MLPS = {"auto": (auto, whole_mlp), "explicit": (mesh, explicit_mlp), "manual": (
 # %% [markdown] predict="tp-backward"
 # The forward pass has one all-reduce along `model`. Which collectives does the gradient with respect to the weights **and the input** add?
 #
-# - [ ] nothing along `model`, only the all-reduce of the weights' gradients along `data` | This holds only without the gradient of the input, which the layer before it needs.
+# - [ ] nothing along `model`, only the all-reduce of the weights' gradients along `data` | This holds only without the gradient of the input, which the previous layer needs.
 # - [x] one more all-reduce along `model`, and one along `data` | Right. Each device computes a partial sum of the gradient of the input, from its own hidden units.
 # - [ ] an all-gather of the weights | Each device computes with its own part of the weights, in the backward pass too.
 
@@ -225,7 +225,7 @@ report(MLPS, *mlp, tokens)
 # All three modes have the same collectives. The first line of each gradient repeats the forward pass, whose all-reduce returns a shard of the result, with 2 · 16 · 32 = 1,024 elements. The all-reduce of the gradient of the input has the same size. Along `data`, the devices add the gradients of their halves of the weights. In Manual mode, the all-reduce for the input is the transpose of the cast of `x` to a varying value (lesson 19).
 #
 # ## Attention heads
-# Heads are independent until the output product adds them, so they correspond to hidden units. The weights of queries, keys and values are partitioned by heads, which are columns. In the weight of the output, the heads are rows.
+# Heads are independent until the output projection adds them, so they correspond to hidden units. The query, key and value weights are partitioned by columns, and the output weight by rows, so that each device has whole heads.
 
 # %%
 HEADS, K = 4, 8
@@ -257,7 +257,7 @@ ATTENTIONS = {
 report(ATTENTIONS, *heads, tokens)
 
 # %% [markdown]
-# Again, the forward pass has one all-reduce, so a transformer block has two. But the backward pass all-reduces 3,072 elements along `model`, three times the shard of the input. Queries, keys and values each contribute to the gradient of `x`, and these programs all-reduce each contribution. If you cast `x` once, each device adds its contributions first.
+# Again, the forward pass has one all-reduce, so a transformer block has two. But the backward pass all-reduces 3,072 elements along `model`, three times the shard of the input. Queries, keys and values each contribute to the gradient of `x`, and each contribution is all-reduced. If you cast `x` once, each device adds its contributions before the all-reduce.
 
 
 # %%
@@ -275,7 +275,7 @@ report({"manual, cast once": (mesh, cast_once)}, *heads, tokens)
 # Now only 1,024 elements are all-reduced. The number of heads must be divisible by M, the number of devices along `model`.
 #
 # ## Sequence parallelism
-# Between two such layers, all devices along `model` have the same tokens. They store equal copies and compute the same norms. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by their position in the sequence. An all-gather precedes the first product, and a reduce-scatter replaces the all-reduce.
+# Between two tensor-parallel layers, all devices along `model` store copies of the same tokens and compute the same norms. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by their position in the sequence. An all-gather precedes the first product, and a reduce-scatter replaces the all-reduce.
 #
 # ![An MLP with tensor and sequence parallelism on two devices. Each device has half of the tokens before and after. An all-gather precedes the product with the first weight, which is partitioned by columns. A reduce-scatter follows the product with the second weight, which is partitioned by rows. It adds the partial sums and leaves each device the sums of its own tokens.](../images/sequence_parallel_layouts.svg)
 
@@ -366,7 +366,7 @@ print(f"bytes sent: {2 * (m - 1) / m * t * D * 4:,.0f} by the formula, ", end=""
 print(f"{4 * sum(map(sent, list_collectives(manual_mlp, weights, x))):,.0f} in the program")
 
 # %% [markdown]
-# XLA also counts the activation function. We estimate both times by dividing by the peak rate and by the bandwidth of an accelerator. The last Deeper section lists the sources of these rates.
+# The program's count includes the activation function. We estimate both times by dividing by the peak rate and by the bandwidth of an accelerator. The last Deeper section lists the sources of these rates.
 
 # %% [markdown] predict="tp-batch"
 # Communication takes half as long as computation. You double the number of tokens. What happens to this ratio?
@@ -426,7 +426,7 @@ print("both take equally long at M =", told)
 
 # %% [markdown]
 # ## Deeper: communicate while you multiply
-# *The exercise "A product whose sums are passed on" needs this section.* With sequence parallelism, the first product waits for the all-gather. Lesson 19 showed an alternative, the collective matmul. The blocks of tokens are passed around a ring. A device can multiply the block that it has while it receives the next one. In lesson 19, each product was an addend of the result. Here, each product gives some **rows** of the result.
+# *The exercise "Reduce-scatter during a product" needs this section.* With sequence parallelism, the first product waits for the all-gather. Lesson 19 showed an alternative, the collective matmul. The blocks of tokens are passed around a ring. A device can multiply the block that it has while it receives the next one. In lesson 19, each product was an addend of the result. Here, each product gives some **rows** of the result.
 
 
 # %%
@@ -487,7 +487,7 @@ for lookup in (manual_lookup, explicit_lookup):
     print_collectives(lookup.lower(table, words).compile(), mesh)
 
 # %% [markdown]
-# Both programs have the same all-reduce. At the end of a model, a matrix of the same shape computes a score (logit) for each word. For 4,096 tokens, these scores take 2 GB in float32, so they should stay partitioned. The loss needs only three numbers for each token. These are the largest score, the sum of the exponentials, and the score of the right word. In Explicit mode, each reduction over the partitioned axis becomes a small all-reduce. Compare the sizes of these all-reduces with the 40 scores of each token.
+# Both programs have the same all-reduce. At the end of a model, a matrix of the same shape computes a score (logit) for each word. For 4,096 tokens, these scores take 2 GB in float32, so they should stay partitioned. The loss needs only three numbers for each token: the largest score, the sum of the exponentials, and the score of the target word. In Explicit mode, each reduction over the partitioned axis becomes a small all-reduce. Compare the sizes of these all-reduces with the 40 scores of each token.
 
 
 # %%
@@ -503,7 +503,7 @@ print("gradient:")
 print_collectives(jax.jit(jax.grad(word_loss, argnums=(0, 1))).lower(table, hidden, words).compile(), mesh)
 
 # %% [markdown]
-# Each device has two tokens, so an all-reduce along `model` returns two elements for each reduction. The compiler merged two reductions into the all-reduce of four elements. No device gathers 40 scores. The two larger all-reduces of the gradient return shards of the gradients of `hidden` and of the table. The loss does not look up the score of the right word with `scores[i, words[i]]`, because this would index a partitioned axis. The comparison with `jnp.arange` treats each score alone.
+# Each device has two tokens, so an all-reduce along `model` returns two elements for each reduction. The compiler merged two reductions into the all-reduce of four elements. No device gathers 40 scores. The two larger all-reduces of the gradient return shards of the gradients of `hidden` and of the table. The loss does not look up the score of the target word with `scores[i, words[i]]`, because this would index a partitioned axis. The comparison with `jnp.arange` is elementwise.
 #
 # ## Deeper: meshes with three axes
 # Large models combine several kinds of parallelism. This example combines data parallelism, FSDP and tensor parallelism on a mesh with three axes. The batch is partitioned along `data` and `fsdp`. The weights are partitioned along `fsdp` and `model`. They are gathered along `fsdp` only, so each device computes with its part along `model`. In the program, look for the axis of each collective.
@@ -535,7 +535,7 @@ plots.show_shardings({"w1": params["w1"], "w2": params["w2"]}, "Two weights on a
 # - Tensor parallelism all-reduces the result along `model`.
 # - Data parallelism all-reduces the gradients along `data`. A small all-reduce along `data` and `fsdp` averages the loss.
 #
-# This program all-reduces 4,096 elements along `data` **before** it reduce-scatters them along `fsdp`. The reason is where JAX casts the weights to values that vary along `data`. It does so after the all-gather, and the backward pass runs in the reverse order. If you cast the weights before the all-gather, the reduce-scatter comes first.
+# This program all-reduces 4,096 elements along `data` **before** it reduce-scatters them along `fsdp`. JAX casts the weights to values that vary along `data` only after the all-gather, and the backward pass runs in the reverse order. If you cast the weights before the all-gather, the reduce-scatter comes first.
 
 
 # %%
@@ -611,7 +611,7 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 # | `flax.linen.with_partitioning`, logical axis rules | in NNX, an `out_sharding` in the metadata of a Param |
 #
 # ## Deeper: the rates of the estimate
-# The core uses these rates, computed from what the manufacturers state. Each bandwidth is what one device sends, without what it receives.
+# The core uses these rates, computed from the manufacturers' specifications. Each bandwidth counts only the data that one device sends.
 #
 # | | peak in bfloat16 | one device sends | source |
 # |---|---|---|---|

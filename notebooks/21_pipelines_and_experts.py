@@ -53,16 +53,16 @@ rng = np.random.default_rng(21)
 # ![A pipeline of four stages with six micro-batches. Each row is a device, each column a step of time. Micro-batch 0 moves along the diagonal from stage 0 to stage 3, and the next micro-batches follow one step behind. In the first three and the last three steps, some devices are idle. Below, the gradients move back from stage 3 to stage 0.](../images/pipeline_ticks.svg)
 #
 # ## The bubble
-# In the figure, the forward passes take 9 steps, and each stage works in 6 of them. The other steps are the **[bubble](../docs/glossary.md#bubble)**, in which a stage is idle. [GPipe](https://arxiv.org/abs/1811.06965) runs all forward passes, and then all backward passes from the last stage to the first. With S equal stages and M micro-batches, each direction takes M + S - 1 steps. A stage works in M of them, so the idle fraction is (S - 1) / (M + S - 1).
+# In the figure, the forward passes take 9 time steps, and each stage works in 6 of them. It is idle in the other three, the **[bubble](../docs/glossary.md#bubble)**. [GPipe](https://arxiv.org/abs/1811.06965) runs all forward passes, and then all backward passes from the last stage to the first. With S equal stages and M micro-batches, each direction takes M + S - 1 steps. A stage works in M of them, so the idle fraction is (S - 1) / (M + S - 1).
 #
 # The next cell simulates the forward passes. A stage starts as soon as it is free and its input has arrived.
 
 # %% [markdown] predict="pipeline-bubble"
 # A pipeline has 4 stages and 12 micro-batches. You double both. How does the idle fraction change?
 #
-# - [ ] to half | It would, if only the micro-batches doubled.
-# - [x] only little | Right. It changes from 3/15 to 7/31. The ratio of micro-batches to stages matters most.
-# - [ ] to almost twice as much | It almost would, if only the stages doubled.
+# - [ ] it almost halves | It would, if only the micro-batches doubled.
+# - [x] it changes little | Right. It changes from 3/15 to 7/31. The ratio of micro-batches to stages matters most.
+# - [ ] it almost doubles | It would, if only the stages doubled.
 
 
 # %%
@@ -87,7 +87,7 @@ axes.legend()
 plots.show(f"The points are on the lines of the formula. Eight stages: {idle[0]:.0%} to {idle[-1]:.0%} idle.")
 
 # %% [markdown]
-# The simulated points are on the lines of the formula. For a small bubble, use many more micro-batches than stages. Each of them needs at least one example on each device, which limits their number. *Deeper: schedules and memory* shows a second schedule.
+# The simulation agrees with the formula. For a small bubble, use many more micro-batches than stages. Each micro-batch needs at least one example on each device, which limits M. *Deeper: schedules and memory* shows a second schedule.
 #
 # ## A pipeline in shard_map
 # Our network has eight residual blocks. The mesh has four stages, with two data-parallel devices each, so each stage stores two blocks.
@@ -134,7 +134,7 @@ def pipeline_loss(params, xs, ys, cast=("data",), apply=all_blocks):
 
 
 # %% [markdown]
-# Only the last stage has results of the whole network, so the errors of the other stages are replaced by 0. Is the loss that of one device?
+# Only the last stage has results of the whole network, so the errors of the other stages are replaced by 0. Does the loss match that of one device?
 
 # %%
 teacher = {k: draw_weights(*v.shape[1:]) * 3 for k, v in weights.items()}
@@ -169,7 +169,7 @@ for one in list_collectives(pipelined, params, *batches):
 #
 # - [ ] the gradient is too large by a factor of two | The loss contains a `pmean`, so the gradient is correct.
 # - [x] the gradients are all-reduced in every iteration | Right. The parameters do not vary along `data`, so each use of them in the loop has its own all-reduce in the backward pass.
-# - [ ] nothing, because JAX inserts the all-reduce after the loop | JAX inserts it where the cast is, and without your cast this is inside the loop.
+# - [ ] nothing, because JAX inserts the all-reduce after the loop | JAX inserts it at the cast. Without your cast, JAX casts inside the loop.
 
 # %%
 with jax.set_mesh(None):
@@ -187,7 +187,7 @@ for cast in ((), ("data",)):
 # Both gradients are correct. With the cast, they are all-reduced once, after the loop.
 #
 # ## Experts
-# A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** replaces the MLP of a layer by many MLPs, the *experts*. A *router* chooses one or a few of them for each token, so the work for a token does not grow with their number. The router is a matrix that computes one logit per expert. In *top-1 routing*, a token goes to the expert with the largest logit. The result is multiplied by the softmax probability of this expert, the *gate*.
+# A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** replaces the MLP of a layer with many MLPs, the *experts*. A *router* chooses one or a few experts per token, so the work per token does not grow with the number of experts. The router is a matrix that computes one logit per expert. In *top-1 routing*, a token goes to the expert with the largest logit. The result is multiplied by the softmax probability of this expert, the *gate*.
 
 # %%
 row = jax.make_mesh((8,), ("expert",), devices=eight)
@@ -222,9 +222,9 @@ print("tokens for each expert:", popular, "  mean:", TOKENS // EXPERTS)
 # %% [markdown]
 # Some experts get three times as many tokens as others. But array shapes in a compiled program are static, so each device reserves a fixed number of places for each expert, the **[capacity](../docs/glossary.md#expert-capacity)**.
 #
-# 1. *Routing* chooses an expert for each token, and the next free place of this expert. If no place is free, the token is *dropped*.
+# 1. *Routing* chooses an expert for each token and assigns it the expert's next free place. If none is free, the token is *dropped*.
 # 2. *Dispatch* copies the tokens into a buffer of shape (experts, capacity, width).
-# 3. *Combine* copies the results back. A dropped token gets 0, so in a residual block it keeps its value.
+# 3. *Combine* copies the results back. A dropped token's result is 0, so a residual block leaves it unchanged.
 #
 # For example, the tokens 10, 20, 30 and 40 choose the experts 1, 0, 1 and 1, with a capacity of 2. Expert 0 changes the sign, and expert 1 multiplies by 100. Which token is dropped?
 
@@ -266,7 +266,7 @@ def experts_layer(experts, router, x, capacity):
 
 
 # %% [markdown]
-# With a capacity of 64, no token can be dropped. Are the values those of the reference?
+# With a capacity of 64, no token can be dropped. Do the values match the reference?
 
 
 # %%
@@ -283,14 +283,14 @@ for one in list_collectives(parallel_layer(64), *placed):
     print(f"{one.kind} of {one.elements} elements in groups of {one.group_size}")
 
 # %% [markdown]
-# The values are those of the reference. Each all-to-all exchanges 8 · 64 · 16 elements.
+# The values match the reference. Each all-to-all exchanges 8 · 64 · 16 elements.
 
 # %% [markdown] predict="moe-capacity"
 # If the 64 tokens of a device chose the 8 experts equally often, 8 places would suffice. The *capacity factor* is the capacity divided by 8. How many tokens are dropped at a factor of 1?
 #
 # - [ ] none | A router does not distribute tokens evenly, as the counts above show.
-# - [x] more than a tenth of them | Right. Even a random choice of 64 tokens is uneven.
-# - [ ] the program fails | Their places are out of bounds, so their rows of the mask are zeros.
+# - [x] more than a tenth of them | Right. Even random routing of 64 tokens is uneven.
+# - [ ] the program fails | A place out of bounds only makes the row of the mask zero.
 
 # %%
 factors, fractions, sizes = (0.5, 1, 1.5, 2, 4), [], []
@@ -321,7 +321,7 @@ plots.show(
 # | FSDP | tokens, state | two all-gathers of parameters, a reduce-scatter of gradients | 3 r P |
 # | tensor parallelism (TP) | each layer | four all-reduces of activations per layer | 8 r L B d |
 # | pipeline (PP) | layers | permutes of activations and their gradients | 2 B d |
-# | experts (EP) | tokens, experts | four all-to-alls per layer, and as DP for other parameters | 4 r L B d / N |
+# | experts (EP) | tokens, experts | four all-to-alls per layer (other parameters as in DP) | 4 r L B d / N |
 #
 # Our planner evaluates this table for [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p). We assume that each device sends along one of its links.
 
@@ -367,7 +367,7 @@ def print_plan(table, machine):
 
 
 # %% [markdown]
-# We plan two models. The second one has 32 experts, each with 4 billion parameters in all layers together. Which rows fit into memory, and which of them is fastest?
+# We plan two models. The second one has 32 experts, each with 4 billion parameters across all layers. Which rows fit into memory, and which of them is fastest?
 
 # %%
 print("8 billion parameters, 32 layers of width 4096, 32 sequences of 8192 tokens, 32 devices")
@@ -381,7 +381,7 @@ print_plan(plan(129e9, 32, 4096, 32, 8192, 32, V5P, experts=128e9), V5P)
 # - DP stores 16 · 8 = 128 GB of state, which is too large.
 # - FSDP stores 1/32 of it. Sending takes 0.47 s, less than computing.
 # - TP sends all activations in every layer, which takes more than ten times as long.
-# - PP sends least, but the bubble of 32 stages with 32 micro-batches almost doubles the time.
+# - PP sends the least, but the bubble of 32 stages with 32 micro-batches almost doubles the time.
 #
 # So FSDP is best. For the second model, FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 0.12 s.
 #
@@ -433,7 +433,7 @@ print("type of the trained weights:", jax.typeof(trained["w1"]))
 # They do. The trained weights are still partitioned along `stage`.
 #
 # ## Deeper: when FSDP reaches its limit
-# FSDP sends parameters, so its cost does not depend on the batch. Computing takes longer for a larger batch. From which batch on does computing take longer than sending? We plan the first model for several batches.
+# FSDP sends parameters, so its cost does not depend on the batch. Computing takes longer for a larger batch. Above which batch size does computing take longer than sending? We plan the first model for several batches.
 
 # %%
 batches_in_tokens, n = 2.0 ** np.arange(13, 25), 32
@@ -461,7 +461,7 @@ plots.show(
 #
 # 1. FSDP along `data`, as long as computing takes longer than sending.
 # 2. TP along the fastest links, if each device has too few tokens for FSDP.
-# 3. PP along slow links, because it sends least.
+# 3. PP along slow links, because it sends the least.
 # 4. EP along `data` for layers with experts.
 #
 # ## Deeper: schedules and memory
@@ -574,7 +574,7 @@ plots.show(f"Temporary memory of one device for 4, 16 and 32 micro-batches.{told
 # In both programs, the memory grows with the number of micro-batches, but much more slowly with `jax.checkpoint`.
 #
 # ## Deeper: an interleaved schedule
-# *The exercise "An interleaved pipeline" needs this section.* More micro-batches reduce the bubble, and so do more and shorter stages. In an *interleaved* schedule, each of S devices has v short stages, and a micro-batch visits each device v times. On four devices with v = 2, device 0 has the stages 0 and 4, device 1 has the stages 1 and 5, and so on. After stage 3, device 3 sends the activations back to device 0.
+# *The exercise "An interleaved pipeline" needs this section.* More micro-batches reduce the bubble, and so do more, shorter stages per device. In an *interleaved* schedule, each of S devices has v short stages, and a micro-batch visits each device v times. On four devices with v = 2, device 0 has the stages 0 and 4, device 1 has the stages 1 and 5, and so on. After stage 3, device 3 sends the activations back to device 0.
 #
 # The micro-batches enter in groups of S. When the last micro-batch of a group has entered, the first one returns to device 0 for its second visit. The next group enters after the last visit of this group. We simulate the forward passes for v = 1, 2 and 4. A short stage takes 1 / v of the time.
 
@@ -597,7 +597,7 @@ for visits in (1, 2, 4):
     print(f"{visits} stages on each of 4 devices: idle {idle:.3f}, (S - 1) / (v M + S - 1) = {formula:.3f}")
 
 # %% [markdown]
-# With four stages on each device, the idle fraction falls from 27% to 9%. In return, a micro-batch is sent v S - 1 times instead of S - 1 times.
+# With four stages on each device, the idle fraction falls from 27% to 9%. But a micro-batch is sent v S - 1 times instead of S - 1 times.
 #
 # ## Deeper: balance the experts
 # There are two ways to make a router use all experts equally. The first is a [load-balancing loss](../docs/glossary.md#load-balancing-loss), as in the [Switch Transformer](https://arxiv.org/abs/2101.03961). For E experts it is E · Σ f · p, a sum over the experts. Here f is the fraction of the tokens that choose an expert, and p is the mean of its probability over all tokens. If both are uniform, the loss is 1. It is larger if experts with many tokens also have high probabilities. In training, you add it to the main loss with a small factor. You compute it in the exercise "A loss that balances experts".
@@ -679,7 +679,7 @@ with jax.set_mesh(None):
     print(f"flops: needed {needed:,}, ragged_dot {ragged.cost_analysis()['flops']:,.0f}, dense {dense:,.0f}")
 
 # %% [markdown]
-# The values are those of the dense reference, and no token is dropped. But compiled for a CPU, the program performs about as many operations as the dense reference. So read the program of your accelerator before you rely on a gain. Between devices, `jax.lax.ragged_all_to_all` sends blocks of different sizes. XLA does not support this operation on CPUs, so the next cell raises an error there.
+# The values match the dense reference, and no token is dropped. But compiled for a CPU, the program performs about as many operations as the dense reference. So read the program of your accelerator before you rely on a gain. Between devices, `jax.lax.ragged_all_to_all` sends blocks of different sizes. XLA does not support this operation on CPUs, so the next cell raises an error there.
 
 
 # %%
@@ -733,7 +733,7 @@ for capacity in (64, 16):
     print(f"largest difference {np.abs(got - reference_2).max():.1g}")
 
 # %% [markdown]
-# With a capacity of 64, nothing is dropped, and the values are those of the reference. With a capacity of 16, many more second choices are dropped than first choices, because the second choices get their places last.
+# With a capacity of 64, nothing is dropped, and the values match the reference. With a capacity of 16, many more second choices are dropped than first choices, because the second choices get their places last.
 #
 # ## Deeper: check the planner against programs
 # The planner only uses formulas. Now we compile the gradient of a small network for eight devices, once for each of the five kinds. We compare the bytes of the compiled programs with those of the planner. A block of this network is one MLP without attention, so TP needs two all-reduces per block instead of four.
@@ -972,6 +972,6 @@ print_error(lambda: jax.jit(split).trace(shard(np.ones((96, 2), np.float32))), l
 # | more parameters, but not more operations per token | experts, and a router |
 # | static shapes | a capacity, beyond which tokens are dropped |
 # | experts on different devices | a buffer (experts, capacity, width) and two `jax.lax.all_to_all` |
-# | a mesh | FSDP first. Sending activations (TP, PP, EP) helps if parameters are many and tokens few |
+# | a mesh | FSDP first. Sending activations (TP, PP, EP) helps with many parameters and few tokens |
 #
 # The JAX documentation has a page on [manual parallelism](https://docs.jax.dev/en/latest/201/shard-map.html). In the first exercise, you distribute layers over stages.

@@ -278,7 +278,7 @@ def layout_w1_w4(mesh, params, x):
 #
 # **Example.** Let d = 2 and f = 4. All entries of `gate` are 20, and all entries of `x`, `up` and `down` are 1. Then `silu(40)` is almost 40, and each entry of the result is 4 · 40 · 2 = 320.
 #
-# **Judged.** The values and the type. The collectives of a program together return this number of elements on each device.
+# **Judged.** The values and the type. The table lists the collectives and the total number of elements that they return on each device.
 #
 # | program | collectives | elements |
 # |---|---|---|
@@ -525,7 +525,7 @@ def gated_mlp(params, x):
 #
 # **Example.** Let all entries of `"v"` and `"o"` be 1, and let `x` be `[1, 2, 3, 1, 1]` at all T positions. Then all values of a head are equal, and each of their k entries is 1 + 2 + 3 + 1 + 1 = 8. The softmax averages equal values, so the output of the head has the same entries. With H = 4 and k = 3, each entry of the result is 4 · 3 · 8 = 96.
 #
-# **Judged.** The values and the type. The compiled program has exactly one collective, an all-reduce. On each device, it returns as many elements as the shard of the result has. **Not judged.** How you compute the softmax, and the gradient.
+# **Judged.** The values and the type. The compiled program has exactly one collective, an all-reduce that returns as many elements as a shard of the result has. **Not judged.** How you compute the softmax, and the gradient.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -750,7 +750,7 @@ def sharded_heads(params, x):
 
 
 # %% [markdown] task="tp-ring-matmul" stars=3 minutes=30 skills="tp-gated-mlp,shardmap-ring-all-reduce"
-# ## A product whose sums are passed on
+# ## Reduce-scatter during a product
 # *Needs: Deeper: communicate while you multiply.*
 #
 # **Goal.** Multiply two matrices whose summed axis is partitioned, and return a result whose rows are partitioned. Instead of a reduce-scatter, pass partial sums from device to device. A device can then multiply while it receives the next sum.
@@ -763,12 +763,12 @@ def sharded_heads(params, x):
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Consider the sum for one block of rows. It needs an addend from each device, and its last device is the one that returns this block. If the sum moves to the next device in each step, on which device does it start?
+# Consider the sum for one block of rows. It needs an addend from each device, and must end on the device that returns this block. If the sum moves to the next device in each step, on which device does it start?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# The sum starts on the device after its last device. So device i starts with block i - 1. In step s, it receives the sum of block i - 1 - s, and adds its own product for this block.
+# The sum starts on the device after the one that returns it. So device i starts with block i - 1. In step s, it receives the sum of block i - 1 - s, and adds its own product for this block.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -1342,12 +1342,12 @@ def sequence_parallel(norm, params, x):
 #
 # | argument | type | meaning |
 # |---|---|---|
-# | `table` | `float32[V@model,d]` | a row for each word, then V - `vocab` additional rows |
+# | `table` | `float32[V@model,d]` | a row for each word, then V - `vocab` padding rows |
 # | `h` | `float32[B@data,d]` | a hidden vector for each example |
-# | `targets` | `int32[B@data]` | the number of the right word for each example |
+# | `targets` | `int32[B@data]` | the index of the target word for each example |
 # | `vocab` | a Python int | the number of words |
 #
-# The scores are `h @ table.T`. The loss of an example is the cross-entropy `log(sum(exp(scores))) - scores[target]`, where the sum is over the `vocab` words. The table is padded so that M divides V. Its additional rows contain arbitrary finite numbers and must not change the loss.
+# The scores are `h @ table.T`. The loss of an example is the cross-entropy `log(sum(exp(scores))) - scores[target]`, where the sum is over the `vocab` words. The table is padded so that M divides V. Its padding rows contain arbitrary finite numbers and must not change the loss.
 #
 # **Example.** With `h` of zeros, all scores are 0. If `vocab` is 5 and V is 6, the loss is log(5) = 1.609. For another example, let `table` be `[[0], [1], [9], [9]]`, `vocab` 2, and `h` 1 and `targets` 1 for all examples. The scores of the two words are 0 and 1, so the loss is log(1 + e) - 1 = 0.313.
 #
@@ -1367,12 +1367,12 @@ def sequence_parallel(norm, params, x):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# The first word of device i along `model` has the number i · V / M. With the numbers of its words, each device can find the target and the additional rows. The largest score must be the same on all devices along `model`, and it needs no gradient.
+# The first word of device i along `model` has the index i · V / M. From the indices of its words, each device can find the target and the padding rows. The largest score must be the same on all devices along `model`, and it needs no gradient.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Replace the scores of additional rows by -inf before everything else. Then use `jax.lax.pmax(jax.lax.stop_gradient(scores).max(1), "model")`, a `psum` of the sums of `exp(scores - largest)`, and a `psum` of the scores where the number of the word equals the target. At the end, use `pmean` over `"data"`.
+# Replace the scores of padding rows by -inf before everything else. Then use `jax.lax.pmax(jax.lax.stop_gradient(scores).max(1), "model")`, a `psum` of the sums of `exp(scores - largest)`, and a `psum` of the scores where the index of the word equals the target. At the end, use `pmean` over `"data"`.
 #
 # </details>
 
@@ -1418,8 +1418,8 @@ def probe_loss_and_gradient(table, h, targets, vocab):
 
 rng = inputs.rng()
 for along_data, along_model, unused, factor, words in (
-    (2, 4, 3, 1, "with additional rows on the last device"),
-    (2, 3, 11, 1, "with a device that has additional rows only"),
+    (2, 4, 3, 1, "with padding rows on the last device"),
+    (2, 3, 11, 1, "with a device that has padding rows only"),
     (4, 2, 0, 1000, "with scores of several thousand"),
     (2, 2, 3, 1000, "with scores far below zero"),
 ):
@@ -1498,7 +1498,7 @@ def vocab_loss(table, h, targets, vocab):
     return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
 
 
-# %% wrong="tp-vocab-loss" because="Counts the additional rows of the table as words."
+# %% wrong="tp-vocab-loss" because="Counts the padding rows of the table as words."
 def vocab_loss(table, h, targets, vocab):
     def on_one_device(table, h, targets):
         words = jax.lax.axis_index("model") * len(table) + jnp.arange(len(table))
@@ -1592,7 +1592,7 @@ def vocab_loss(table, h, targets, vocab):
     return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
 
 
-# %% wrong="tp-vocab-loss" because="Replaces the scores of additional rows by 0, which still adds exp(0) to the sum."
+# %% wrong="tp-vocab-loss" because="Replaces the scores of padding rows by 0, which still adds exp(0) to the sum."
 def vocab_loss(table, h, targets, vocab):
     def on_one_device(table, h, targets):
         words = jax.lax.axis_index("model") * len(table) + jnp.arange(len(table))
@@ -1605,7 +1605,7 @@ def vocab_loss(table, h, targets, vocab):
     return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
 
 
-# %% wrong="tp-vocab-loss" because="Gives additional rows the score -1000, but the scores of words may be lower."
+# %% wrong="tp-vocab-loss" because="Gives padding rows the score -1000, but the scores of words may be lower."
 def vocab_loss(table, h, targets, vocab):
     def on_one_device(table, h, targets):
         words = jax.lax.axis_index("model") * len(table) + jnp.arange(len(table))
