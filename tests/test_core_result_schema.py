@@ -90,7 +90,7 @@ def test_a_notebook_run_without_the_course(course: Path, tmp_path: Path) -> None
 
 
 def test_what_watch_is_sent(course: Path) -> None:
-    opening = {"root": str(course), "secret": "public"}
+    opening = {"home": str(course), "secret": "public"}
     path = course / "work" / LESSON / f"{LESSON}.ipynb"
     with Pool(EXAMINER, opening, 1, ["jax"]) as pool:
         news: list[Any] = []

@@ -64,7 +64,7 @@ def lab(
         echo(f"Created {folder}, your folder of the course.")
     course = open_course() if folder is None else Course(folder)
     added = workspace.copies(course)
-    echo(f"{course.home / 'work'}: {phrase(len(added), 'new file')}, nothing overwritten.")
+    echo(f"work/: {phrase(len(added), 'new file')}, nothing overwritten.")
     _list_changes(course)
     if open_browser:
         ours = ["--ServerApp.root_dir=work", f"--LabApp.default_url=/lab/tree/{workspace.first(course)}"]
