@@ -47,7 +47,7 @@ def changed(folder: Path, lesson: str) -> tuple[float, float]:
 
     course = Course(ROOT)
     learners = sorted(path for path in folder.iterdir() if path.name.startswith("right"))[:6]
-    opening = {"root": str(ROOT), "secret": secret(course)}
+    opening = {"home": str(ROOT), "secret": secret(course)}
     seconds = []
     with Pool("grader.grading.server:serve", opening, 1, imports(course, [lesson])) as desk:
         for learner in learners:
