@@ -374,10 +374,18 @@ compare(told, totals, label="the totals")
 
 
 def draw(sizes):
+    """Batches whose accuracy differs when each is predicted from the state after its own step."""
     rng = inputs.rng()
-    middles = rng.normal(size=(4, 3)).astype(np.float32)
-    ys = [rng.integers(0, 4, size=size).astype(np.int32) for size in sizes]
-    return middles, [((middles[y] + 0.7 * rng.normal(size=(len(y), 3))).astype(np.float32), y) for y in ys]
+    while True:
+        middles = rng.normal(size=(4, 3)).astype(np.float32)
+        ys = [rng.integers(0, 4, size=size).astype(np.int32) for size in sizes]
+        parts = [((middles[y] + 0.7 * rng.normal(size=(len(y), 3))).astype(np.float32), y) for y in ys]
+        state, before, after = middles, 0, 0
+        for part in parts:
+            state, _, hits = nearest_by_hand(state, [part])
+            before, after = before + np.sum(hits[0]), after + np.sum(nearest_by_hand(state, [part])[2][0])
+        if before != after:
+            return middles, parts
 
 
 def probe_steps(middles, parts, times):
