@@ -188,7 +188,15 @@ grader.learning.course_map()
 
 # %% [markdown]
 # ## Deeper: the lessons and their topics
-# The course has four parts. Lessons marked *(coming)* are planned.
+# The course has four parts. You need not take all lessons in order. The picture shows what each lesson requires, and which lessons belong to three paths through the course.
+#
+# ![Lessons 00 to 08 follow each other. Below them, arrows lead from each lesson to those that build on it. Training (09) leads to NNX (10), profiling (14) and data parallelism (18). NNX leads to MNIST (11). Profiling leads to memory and precision (15), which leads to attention (25) and, with state (12), to Pallas (22). Sharding (16) leads to explicit sharding (17), data parallelism (18) and shard_map (19), which leads to tensor parallelism (20), pipelines and experts (21) and escape hatches (23). Letters mark the lessons of the three paths.](../images/start_here_lessons.svg)
+#
+# | path | lessons |
+# |---|---|
+# | I train models | 00 to 11, 13 to 15, 25, 27 |
+# | I scale models | 00 to 09, 14 to 21, 24 to 26 |
+# | I do science with gradients | 00 to 09, 12 to 17, 22, 28 |
 #
 # | | lesson | topics |
 # |---|---|---|

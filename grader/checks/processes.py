@@ -103,9 +103,7 @@ def run(
             _wait(started, folder, seconds)
         except RuntimeError as failed:
             if str(failed).endswith(": NotImplementedError") and callable(function):
-                function(
-                    *arguments[0]
-                )  # a stub that is still as it was released, which a check recognises by its error
+                function(*arguments[0])  # the released stub, which a check recognises by its own error
             raise
         finally:
             for process in started:
