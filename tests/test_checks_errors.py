@@ -208,3 +208,34 @@ def test_a_result_that_is_no_data_is_named() -> None:
         with pytest.raises(CheckFailed) as failed:
             ask(answer)
         assert failed.value.message.endswith(message)
+
+
+def test_an_error_in_a_callback_is_named_without_its_traceback() -> None:
+    def host(x: Any) -> Any:
+        raise ValueError("a row twice")
+
+    def answer(x: Any) -> Any:
+        return jax.pure_callback(host, jax.ShapeDtypeStruct((), "float32"), x)
+
+    for called in (answer, jax.jit(answer)):
+        with pytest.raises(CheckFailed) as failed:
+            ask(called, np.float32(1))
+        assert "raised JaxRuntimeError: A callback raised ValueError: a row twice" in failed.value.message
+        assert "Traceback" not in failed.value.message
+
+
+def test_an_array_whose_computation_fails_is_not_called_one_of_another_kind() -> None:
+    def fetch(x: Any) -> Any:
+        raise ValueError("padding")
+
+    mesh = jax.make_mesh((8,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharding = jax.sharding.NamedSharding(mesh, jax.P("d"))
+
+    @jax.jit
+    def answer(x: Any) -> Any:
+        x = jax.lax.with_sharding_constraint(x, sharding)
+        return jax.pure_callback(fetch, jax.ShapeDtypeStruct((8,), "float32"), x)
+
+    with pytest.raises(CheckFailed) as failed:
+        ask(answer, np.zeros(8, np.float32))
+    assert "A callback raised ValueError: padding" in failed.value.message
