@@ -4,6 +4,7 @@ TORCH ?=
 UPGRADE ?=
 SUBMITTED ?= examples/submitted
 LESSON ?=
+REPOSITORY ?=
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 
@@ -57,7 +58,7 @@ build: setup ## build the notebooks from the authored text, and the example clas
 	@$(BIN)/python examples/make.py
 
 book: setup ## build the site in build/book/html: every lesson with its outputs, the tasks, the glossary and the docs
-	@$(BIN)/python tools/book.py
+	@$(BIN)/python tools/book.py --repository "$(REPOSITORY)"
 
 lint: setup ## ruff (rules and layout) and mypy
 	$(BIN)/ruff check

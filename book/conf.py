@@ -8,7 +8,7 @@ from sphinx.application import Sphinx
 
 project = "Jaxercise"
 html_title = "Jaxercise"
-extensions = ["myst_nb"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_theme_options = {"navigation_with_keys": True}
 html_static_path = ["static"]
@@ -18,6 +18,10 @@ html_show_copyright = False
 html_copy_source = False
 templates_path: list[str] = []
 exclude_patterns = ["**/_*"]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+add_module_names = False
 
 myst_enable_extensions = ["attrs_inline", "dollarmath"]
 myst_heading_anchors = 4  # links such as glossary.md#pytree

@@ -70,7 +70,7 @@ def linked(text: str, page: Path, pages: "set[Path]", repository: str) -> str:
 def stage(lessons: "list[str]", source: Path, repository: str) -> None:
     """Writes every page below `source`, at the place that it has in the repository."""
     texts = {Path("docs") / f"{name}.md": (ROOT / "docs" / f"{name}.md").read_text() for name in PAGES}
-    texts[Path("index.md")] = (ROOT / "book" / "index.md").read_text()
+    texts |= {Path(path.name): path.read_text() for path in (ROOT / "book").glob("*.md")}
     exercises = [Path("exercises") / name / f"{name}.ipynb" for name in lessons]
     texts |= {path.with_suffix(".md"): tasks(path) for path in exercises if (ROOT / path).exists()}
     notebooks = {name: Path("notebooks") / f"{name}.ipynb" for name in lessons}
