@@ -19,7 +19,7 @@ HEADER = """\
 # `make lock UPGRADE=jax` the newest of one. Then run `make test` before you commit.
 """
 
-EXTRAS = ("instructor", "dev")
+EXTRAS = ("instructor", "book", "dev")
 
 
 def split(without_torch: str, with_torch: str) -> tuple[str, str]:
