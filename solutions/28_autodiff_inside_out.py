@@ -50,6 +50,30 @@ def solve_factored(c, b):
     return jax.scipy.linalg.cho_solve((c, True), b)
 
 
+def iterate(step, x0):
+    """x0, step(x0), step(step(x0)), ... until no entry changes by more than 1e-6, or 1000 steps. Returns the last x."""
+
+    def one(state):
+        return state[1], step(state[1]), state[2] + 1
+
+    def not_done(state):
+        return (state[2] < 1000) & (jnp.max(jnp.abs(state[1] - state[0])) > 1e-6)
+
+    return jax.lax.while_loop(not_done, one, (x0, step(x0), 1))[1]
+
+
+def cosine_map(theta, x):
+    """A map with a fixed point: {"w": (d, d), "b": (d,)}, x (d,) -> (d,)"""
+    return jnp.cos(theta["w"] @ x) + theta["b"]
+
+
+def contraction(rng, d, size):
+    """Parameters for cosine_map, from a NumPy generator. In the maximum norm, it is a contraction by `size`."""
+    w = rng.normal(size=(d, d))
+    w *= size / np.abs(w).sum(1, keepdims=True)
+    return {"w": w.astype(np.float32), "b": rng.normal(size=d).astype(np.float32)}
+
+
 def place(mesh, array, *entries):
     """The NumPy array on the mesh, with the spec P(*entries)."""
     return jax.device_put(array, jax.NamedSharding(mesh, P(*entries)))
@@ -773,7 +797,7 @@ def run_stage(stage, params, xs, ahead, send, receive):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# In the body, `value, vjp = jax.vjp(lambda params: loss(params, batch), params)`. Then `vjp.with_refs(refs)` is a function, which you call with the cotangent of the loss, `jnp.ones_like(value)`. Its result is only a placeholder.
+# In the body, call `jax.vjp` for a function of `params` alone that closes over the micro-batch. Then `vjp.with_refs(refs)` is a function, which you call with the cotangent of the loss, `jnp.ones_like(value)`. Its result is only a placeholder.
 #
 # </details>
 
@@ -833,6 +857,13 @@ for count in (1, 4):
     with case(f"with {count} micro-batch{'es' if count > 1 else ''}"):
         compare(first, losses, rtol=1e-3, atol=1e-3, label="the losses")
         compare(second, losses, rtol=1e-3, atol=1e-3, label="the losses of a second call")
+        found, added = after["w"] - totals["w"], 2 * gradients["w"]
+        require(np.abs(found).max() > 1e-6, "the Refs are unchanged.")
+        lost = np.allclose(after["w"], added, atol=1e-3) or np.allclose(after["w"], added / 2, atol=1e-3)
+        require(not lost, "the Refs lose what they contained before.")
+        divided = count > 1 and np.allclose(count * found, added, atol=1e-3)
+        require(not divided, "the gradients are divided by the number of micro-batches.")
+        require(not np.allclose(found, 2 * added, atol=1e-3), "the gradients are added twice.")
         compare(after, wanted, rtol=1e-3, atol=1e-3, label="the Refs after two calls")
 
 # %% hidden="autodiff-accumulate" name="memory" points=3
@@ -858,21 +889,22 @@ params = jax.tree.map(lambda leaf: leaf.astype(np.float32), params)
 totals = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), params)
 batches = rng.normal(size=(6, 2, d)).astype(np.float32)
 few, many = (program(probe_memory, params, totals, batches[:count]) for count in (3, 6))
-losses, after = many.run(params, totals, batches)
 wanted = {name: leaf.astype(np.float64) for name, leaf in totals.items()}
-for i, x in enumerate(batches.astype(np.float64)):
+for i, x in enumerate(batches.astype(np.float64), 1):
     xs = [x]
     for w in params["layers"]:
         xs.append(np.tanh(xs[-1] @ w))
-    compare(losses[i], np.float32(np.mean(xs[-1] @ params["out"])), rtol=1e-3, atol=1e-3, label="a loss")
     wanted["out"] += xs[-1].mean(0)
     back = np.tile(params["out"] / len(x), (len(x), 1))
     for j in reversed(range(depth)):
         back = back * (1 - xs[j + 1] ** 2)
         wanted["layers"][j] += xs[j].T @ back
         back = back @ params["layers"][j].T
-wanted = {name: leaf.astype(np.float32) for name, leaf in wanted.items()}
-compare(after, wanted, rtol=1e-3, atol=1e-3, label="the Refs")
+    if i in (3, 6):
+        losses, after = (few if i == 3 else many).run(params, totals, batches[:i])
+        compare(losses[-1], np.float32(np.mean(xs[-1] @ params["out"])), rtol=1e-3, atol=1e-3, label="the last loss")
+        expected = {name: leaf.astype(np.float32) for name, leaf in wanted.items()}
+        compare(after, expected, rtol=1e-3, atol=1e-3, label="the Refs")
 size = sum(leaf.nbytes for leaf in params.values())
 require(few.operations == many.operations, "The size of the program grows with the number of micro-batches.")
 require(many.alias_bytes == size, "The program does not update the Refs in the memory of their old values.")
@@ -1056,7 +1088,7 @@ def accumulate_in_place(loss, params, refs, batches):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# The backward rule writes `ref[i] = jnp.linalg.norm(g)` and returns `None, None, g`. Create the Ref inside `gradients_and_norms`. The body of the loop returns `log(ref, i, block(layer, x))`. After `jax.grad`, read the Ref.
+# The backward rule writes the norm of `g` at index `i` of the Ref, and returns `None, None, g`. Create the Ref inside `gradients_and_norms`. The body of the loop returns `log(ref, i, block(layer, x))`. After `jax.grad`, read the Ref.
 #
 # </details>
 
@@ -1143,13 +1175,14 @@ rng = inputs.rng()
 n, d, depth = 9, 8, 24
 layers, x = rng.normal(size=depth).astype(np.float32), rng.normal(size=(n, d)).astype(np.float32)
 few, many = program(probe_program, layers[:11], x), program(probe_program, layers, x)
-got, last = many.run(layers, x), x.astype(np.float64)
-for layer in layers:
-    last = layer + 0.9 * np.roll(last, 1, axis=1)
-powers = 0.9 ** np.arange(depth)[::-1]
-norms, gradients = (function(2 * last / last.size) * powers for function in (np.linalg.norm, np.sum))
-compare(got[1], norms.astype(np.float32), rtol=1e-3, atol=1e-5, label="the array of norms of 24 layers")
-compare(got[0], gradients.astype(np.float32), rtol=1e-3, atol=1e-4, label="the gradients of 24 layers")
+for made, used in ((few, layers[:11]), (many, layers)):
+    got, last = made.run(used, x), x.astype(np.float64)
+    for layer in used:
+        last = layer + 0.9 * np.roll(last, 1, axis=1)
+    powers = 0.9 ** np.arange(len(used))[::-1]
+    norms, gradients = (function(2 * last / last.size) * powers for function in (np.linalg.norm, np.sum))
+    compare(got[1], norms.astype(np.float32), rtol=1e-3, atol=1e-5, label=f"the array of norms of {len(used)} layers")
+    compare(got[0], gradients.astype(np.float32), rtol=1e-3, atol=1e-4, label="the gradients of the layers")
 require(few.operations == many.operations, "The size of the program grows with the number of layers.")
 require(many.loops == 2, "The program should have two loops over the layers, one forward and one backward.")
 require(
@@ -1384,5 +1417,1382 @@ def gradients_and_norms(block, layers, x):
     run = lambda layers: jax.lax.scan(lambda x, each: (apply(ref, each[0], each[1], x), None), x, (numbers, layers))[0]
     gradients = jax.grad(lambda layers: mean_square(run(layers)))(layers)
     return gradients, jax.freeze(ref)
+
+
+# %% [markdown] task="autodiff-fixed-point" stars=3 minutes=35 skills="04_grad,08_control_flow,control-implicit,autodiff-residual-bytes"
+# ## The derivative of a fixed point
+# **Goal.** Solve x = f(theta, x) by iteration, and differentiate the solution without differentiating the iterations, to any order of reverse mode.
+#
+# **Signature.** `fixed_point(f, theta, x0)`. `theta` is a tree of float32 arrays. `f(theta, x)` maps an `x` of the shape of `x0` to the same shape, and float32 to float32. In the maximum norm, it is a contraction with respect to x. The function returns the solution that `iterate` of the setup finds from `x0`. Its gradient with respect to `theta` is that of the exact solution, and its gradient with respect to `x0` is zero.
+#
+# **Example.** `fixed_point(lambda t, x: (x + t / x) / 2, 9.0, 1.0)` is about 3, the square root of 9. Its derivative is about 1/6, and its second derivative about -1/108.
+#
+# **Judged.** The values, the gradients and the gradients of gradients, also if `f` closes over values that are differentiated, and the values under `vmap`. The backward pass stores no residuals of iterations: at most four times the bytes of `theta`, x and the arrays that `f` closes over. **Not judged.** Forward mode, and the number of iterations in the backward pass.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# At the solution, dx = df/dtheta dtheta + df/dx dx. For the cotangent g of x, which equation does the vector w solve whose product with df/dtheta is the cotangent of `theta`?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# w = g + (df/dx)ᵀ w is a fixed point again. If the backward rule calls your function for it, the rule can be differentiated too. A `jax.custom_vjp` function with `nondiff_argnums` must not close over traced values. `jax.closure_convert(f, theta, x0)` returns a function that takes these values as further arguments, and a list of them.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Write `solve(f, theta, x0)` as a `jax.custom_vjp` function that calls `iterate`. Its forward rule calls `solve` itself, and its residuals are `theta` and x. Its backward rule calls `solve` for the map from w to `g + jax.vjp(lambda x: f(theta, x), x)[1](w)[0]`, whose parameters are `(theta, x, g)`, then applies the VJP with respect to `theta` to w. `fixed_point` converts `f` and passes `(theta, values)` as parameters.
+#
+# </details>
+
+
+# %% answer="autodiff-fixed-point" timeout=20
+def fixed_point(f, theta, x0):
+    """The solution of x == f(theta, x), by iteration from x0. Implicit derivatives with respect to theta."""
+    ### BEGIN SOLUTION
+    converted, values = jax.closure_convert(f, theta, x0)
+    return solve(lambda params, x: converted(params[0], x, *params[1]), (theta, values), x0)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def solve(f, params, x0):
+    return iterate(functools.partial(f, params), x0)
+
+
+def solve_forward(f, params, x0):
+    x = solve(f, params, x0)
+    return x, (params, x)
+
+
+def solve_backward(f, residuals, g):
+    def step(all_params, w):
+        params, x, g = all_params
+        return g + jax.vjp(lambda x: f(params, x), x)[1](w)[0]
+
+    params, x = residuals
+    w = solve(step, (params, x, g), g)
+    return jax.vjp(lambda params: f(params, x), params)[1](w)[0], jnp.zeros_like(x)
+
+
+solve.defvjp(solve_forward, solve_backward)
+### END SOLUTION
+
+
+# %% check="autodiff-fixed-point" name="example" points=1
+"""The example: a square root, and its first two derivatives."""
+
+
+def probe_root(t):
+    root = lambda t: fixed_point(lambda t, x: (x + t / x) / 2, t, jnp.ones_like(t))
+    return root(t), jax.grad(root)(t), jax.grad(jax.grad(root))(t)
+
+
+got = program(probe_root, np.float32(9)).run(np.float32(9))
+compare(got[0], np.float32(3), rtol=1e-3, atol=1e-3, label="the root of 9")
+compare(got[1], np.float32(1 / 6), rtol=1e-3, atol=1e-3, label="the derivative at 9")
+compare(got[2], np.float32(-1 / 108), rtol=1e-2, atol=1e-4, label="the second derivative at 9")
+
+# %% hidden="autodiff-fixed-point" name="values" points=1
+"""The solution for trees of parameters and for a batch."""
+
+
+def probe_values(theta, x0):
+    return fixed_point(cosine_map, theta, x0)
+
+
+def probe_batch(thetas, x0):
+    return jax.vmap(lambda theta: fixed_point(cosine_map, theta, x0))(thetas)
+
+
+def solution(theta, x):
+    for _ in range(2000):
+        x = np.cos(theta["w"].astype(np.float64) @ x) + theta["b"]
+    return x
+
+
+rng = inputs.rng()
+for d, size in ((1, 0.5), (5, 0.95)):
+    theta, x0 = contraction(rng, d, size), rng.normal(size=d).astype(np.float32)
+    got = program(probe_values, theta, x0).run(theta, x0)
+    compare(got, solution(theta, x0).astype(np.float32), rtol=1e-3, atol=1e-3, label="the solution")
+each = [contraction(rng, 3, size) for size in (0.1, 0.9)]
+thetas, x0 = jax.tree.map(lambda *leaves: np.stack(leaves), *each), np.zeros(3, np.float32)
+got = program(probe_batch, thetas, x0).run(thetas, x0)
+wanted = np.stack([solution(theta, x0) for theta in each]).astype(np.float32)
+compare(got, wanted, rtol=1e-3, atol=1e-3, label="the solutions under vmap")
+
+# %% hidden="autodiff-fixed-point" name="derivatives" points=2
+"""First and second derivatives, also with respect to values that f closes over."""
+
+
+def probe_derivatives(a, theta, weights, x0):
+    def value(a, theta, x0):
+        return jnp.sum(weights * fixed_point(lambda t, x: a * jnp.cos(t["w"] @ x) + t["b"], theta, x0))
+
+    def squares(a, theta):
+        first = jax.grad(value, argnums=(0, 1))(a, theta, x0)
+        return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(first))
+
+    return jax.grad(value, argnums=(0, 1, 2))(a, theta, x0), jax.grad(squares, argnums=(0, 1))(a, theta)
+
+
+def first_derivatives(a, w, b, weights):
+    x = np.zeros(len(b))
+    for _ in range(500):
+        x = a * np.cos(w @ x) + b
+    slope = -a * np.sin(w @ x)
+    back = np.linalg.solve(np.eye(len(b)) - (slope[:, None] * w).T, weights)
+    return np.cos(w @ x) @ back, np.outer(slope * back, x), back
+
+
+rng = inputs.rng()
+d = int(rng.integers(3, 6))
+theta, weights, x0 = contraction(rng, d, 0.7), rng.normal(size=d).astype(np.float32), rng.normal(size=d).astype(np.float32)
+a = np.float32(rng.uniform(0.7, 1.2))
+wide = [np.asarray(one, np.float64) for one in (a, theta["w"], theta["b"])]
+by_a, by_w, by_b = first_derivatives(*wide, weights)
+first, second = program(probe_derivatives, a, theta, weights, x0).run(a, theta, weights, x0)
+tolerance = {"rtol": 5e-3, "atol": 5e-3}
+compare(first[1], {"w": by_w.astype(np.float32), "b": by_b.astype(np.float32)}, **tolerance, label="the gradient")
+compare(first[0], np.float32(by_a), **tolerance, label="the derivative with respect to a value that f closes over")
+compare(first[2], np.zeros(d, np.float32), label="the gradient with respect to x0")
+
+
+def squares_at(*moved):
+    return sum(np.sum(one**2) for one in first_derivatives(*moved, weights))
+
+
+wanted, step = [], 1e-5
+for which in range(3):
+    slope = np.zeros_like(wide[which])
+    for entry in np.ndindex(slope.shape):
+        nudge = np.zeros_like(slope)
+        nudge[entry] = step
+        up, down = ([one + sign * nudge if i == which else one for i, one in enumerate(wide)] for sign in (1, -1))
+        slope[entry] = (squares_at(*up) - squares_at(*down)) / (2 * step)
+    wanted.append(np.asarray(slope, np.float32))
+loose = {"rtol": 2e-2, "atol": 2e-2 * max(np.abs(one).max() for one in wanted)}
+compare(second[1], {"w": wanted[1], "b": wanted[2]}, **loose, label="the second derivatives")
+compare(second[0], wanted[0], **loose, label="the second derivative with respect to a value that f closes over")
+
+# %% hidden="autodiff-fixed-point" name="residuals" points=1
+"""The backward pass stores no residuals of iterations."""
+
+
+def probe_residuals(theta, x0):
+    x, vjp = jax.vjp(lambda theta: fixed_point(cosine_map, theta, x0), theta)
+    return {"x": x, "gradient": vjp(jnp.ones_like(x))[0], "stored": jax.tree.leaves(vjp)}
+
+
+rng = inputs.rng()
+d = int(rng.integers(4, 8))
+theta, x0 = contraction(rng, d, 0.8), rng.normal(size=d).astype(np.float32)
+made = program(probe_residuals, theta, x0)
+got, x = made.run(theta, x0), x0
+for _ in range(500):
+    x = np.cos(theta["w"].astype(np.float64) @ x) + theta["b"]
+compare(got["x"], x.astype(np.float32), rtol=1e-3, atol=1e-3, label="the solution")
+slope = -np.sin(theta["w"] @ x)
+back = np.linalg.solve(np.eye(d) - (slope[:, None] * theta["w"]).T, np.ones(d))
+compare(got["gradient"]["w"], np.outer(slope * back, x).astype(np.float32), rtol=5e-3, atol=5e-3, label="the gradient")
+allowed = 4 * (nbytes(theta) + 2 * x0.nbytes)
+require(nbytes(made.outputs["stored"]) <= allowed, "The residuals need more memory than four times theta and x.")
+
+# %% [markdown] why="autodiff-fixed-point"
+# The derivative of a solution follows from the equation that it solves, so it does not matter how the solution was found. The backward rule solves a linear equation by the same method, and because it calls `solve`, its own derivative is implicit again. Values that `f` closes over have become parameters, so their cotangents exist. **Next:** `jax.lax.custom_root` does the same for any equation g(x) = 0. Which function would you pass as its `tangent_solve`?
+
+
+# %% wrong="autodiff-fixed-point" because="Differentiates through all iterations, so each of them stores residuals."
+def fixed_point(f, theta, x0):
+    return jax.lax.scan(lambda x, _: (f(theta, x), None), x0, length=1000)[0]
+
+
+# %% wrong="autodiff-fixed-point" because="Calls `iterate`, a `while_loop`, and defines no derivative. Reverse mode needs the number of iterations in advance."
+def fixed_point(f, theta, x0):
+    return iterate(lambda x: f(theta, x), x0)
+
+
+# %% wrong="autodiff-fixed-point" because="Solves no linear equation. The cotangent of x, or the first terms of a series, ignore that x also appears on the right-hand side."
+def fixed_point(f, theta, x0):
+    fixed, start = jax.lax.stop_gradient((theta, x0))
+    x = iterate(lambda x: f(fixed, x), start)
+    return f(theta, jax.lax.stop_gradient(x))
+
+
+# %% wrong="autodiff-fixed-point" because="Does not convert f. A custom rule cannot return cotangents for values that f closes over, so these are missing or leak."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def solve(f, params, x0):
+    return iterate(lambda x: f(params, x), x0)
+
+
+def solve_forward(f, params, x0):
+    x = solve(f, params, x0)
+    return x, (params, x)
+
+
+def solve_backward(f, residuals, g):
+    params, x = residuals
+    step = lambda p, w: p[2] + jax.vjp(lambda x: f(p[0], x), p[1])[1](w)[0]
+    w = solve(step, (params, x, g), g)
+    return jax.vjp(lambda params: f(params, x), params)[1](w)[0], jnp.zeros_like(x)
+
+
+solve.defvjp(solve_forward, solve_backward)
+
+
+def fixed_point(f, theta, x0):
+    return solve(f, theta, x0)
+
+
+# %% wrong="autodiff-fixed-point" because="Solves the backward equation with `iterate`, which has no derivative, so the rule cannot be differentiated again."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def solve(f, params, x0):
+    return iterate(lambda x: f(params, x), x0)
+
+
+def solve_forward(f, params, x0):
+    x = solve(f, params, x0)
+    return x, (params, x)
+
+
+def solve_backward(f, residuals, g):
+    params, x = residuals
+    step = lambda w: g + jax.vjp(lambda x: f(params, x), x)[1](w)[0]
+    w = iterate(step, g)
+    return jax.vjp(lambda params: f(params, x), params)[1](w)[0], jnp.zeros_like(x)
+
+
+solve.defvjp(solve_forward, solve_backward)
+
+
+def fixed_point(f, theta, x0):
+    converted, values = jax.closure_convert(f, theta, x0)
+    return solve(lambda params, x: converted(params[0], x, *params[1]), (theta, values), x0)
+
+
+# %% wrong="autodiff-fixed-point" because="Iterates inside the forward rule instead of calling the function that has the rule, so a second derivative meets the loop itself."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def solve(f, params, x0):
+    return iterate(lambda x: f(params, x), x0)
+
+
+def solve_forward(f, params, x0):
+    x = iterate(lambda x: f(params, x), x0)
+    return x, (params, x)
+
+
+def solve_backward(f, residuals, g):
+    params, x = residuals
+    step = lambda p, w: p[2] + jax.vjp(lambda x: f(p[0], x), p[1])[1](w)[0]
+    w = solve(step, (params, x, g), g)
+    return jax.vjp(lambda params: f(params, x), params)[1](w)[0], jnp.zeros_like(x)
+
+
+solve.defvjp(solve_forward, solve_backward)
+
+
+def fixed_point(f, theta, x0):
+    converted, values = jax.closure_convert(f, theta, x0)
+    return solve(lambda params, x: converted(params[0], x, *params[1]), (theta, values), x0)
+
+
+# %% wrong="autodiff-fixed-point" because="Solves no linear equation. The cotangent of x, or the first terms of a series, ignore that x also appears on the right-hand side."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def solve(f, params, x0):
+    return iterate(lambda x: f(params, x), x0)
+
+
+def solve_forward(f, params, x0):
+    x = solve(f, params, x0)
+    return x, (params, x)
+
+
+def solve_backward(f, residuals, g):
+    params, x = residuals
+    return jax.vjp(lambda params: f(params, x), params)[1](g)[0], jnp.zeros_like(x)
+
+
+solve.defvjp(solve_forward, solve_backward)
+
+
+def fixed_point(f, theta, x0):
+    converted, values = jax.closure_convert(f, theta, x0)
+    return solve(lambda params, x: converted(params[0], x, *params[1]), (theta, values), x0)
+
+
+# %% wrong="autodiff-fixed-point" because="Solves no linear equation. The cotangent of x, or the first terms of a series, ignore that x also appears on the right-hand side."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def solve(f, params, x0):
+    return iterate(lambda x: f(params, x), x0)
+
+
+def solve_forward(f, params, x0):
+    x = solve(f, params, x0)
+    return x, (params, x)
+
+
+def solve_backward(f, residuals, g):
+    params, x = residuals
+    w = g + jax.vjp(lambda x: f(params, x), x)[1](g)[0]
+    return jax.vjp(lambda params: f(params, x), params)[1](w)[0], jnp.zeros_like(x)
+
+
+solve.defvjp(solve_forward, solve_backward)
+
+
+def fixed_point(f, theta, x0):
+    converted, values = jax.closure_convert(f, theta, x0)
+    return solve(lambda params, x: converted(params[0], x, *params[1]), (theta, values), x0)
+
+
+# %% wrong="autodiff-fixed-point" because="Solves with the Jacobian instead of its transpose. The backward pass multiplies from the left."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def solve(f, params, x0):
+    return iterate(lambda x: f(params, x), x0)
+
+
+def solve_forward(f, params, x0):
+    x = solve(f, params, x0)
+    return x, (params, x)
+
+
+def solve_backward(f, residuals, g):
+    params, x = residuals
+    jacobian = jax.jacobian(f, 1)(params, x).reshape(x.size, x.size)
+    w = jnp.linalg.solve(jnp.eye(x.size) - jacobian, g.ravel()).reshape(x.shape)
+    return jax.vjp(lambda params: f(params, x), params)[1](w)[0], jnp.zeros_like(x)
+
+
+solve.defvjp(solve_forward, solve_backward)
+
+
+def fixed_point(f, theta, x0):
+    converted, values = jax.closure_convert(f, theta, x0)
+    return solve(lambda params, x: converted(params[0], x, *params[1]), (theta, values), x0)
+
+
+# %% wrong="autodiff-fixed-point" because="Adds the Jacobian to the identity. From x = f(x) follows (I - df/dx) dx = df/dtheta dtheta."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def solve(f, params, x0):
+    return iterate(lambda x: f(params, x), x0)
+
+
+def solve_forward(f, params, x0):
+    x = solve(f, params, x0)
+    return x, (params, x)
+
+
+def solve_backward(f, residuals, g):
+    params, x = residuals
+    jacobian = jax.jacobian(f, 1)(params, x).reshape(x.size, x.size)
+    w = jnp.linalg.solve(jnp.eye(x.size) + jacobian.T, g.ravel()).reshape(x.shape)
+    return jax.vjp(lambda params: f(params, x), params)[1](w)[0], jnp.zeros_like(x)
+
+
+solve.defvjp(solve_forward, solve_backward)
+
+
+def fixed_point(f, theta, x0):
+    converted, values = jax.closure_convert(f, theta, x0)
+    return solve(lambda params, x: converted(params[0], x, *params[1]), (theta, values), x0)
+
+
+# %% wrong="autodiff-fixed-point" because="Returns a gradient with respect to x0. The solution does not depend on where the iteration starts."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def solve(f, params, x0):
+    return iterate(lambda x: f(params, x), x0)
+
+
+def solve_forward(f, params, x0):
+    x = solve(f, params, x0)
+    return x, (params, x)
+
+
+def solve_backward(f, residuals, g):
+    params, x = residuals
+    step = lambda p, w: p[2] + jax.vjp(lambda x: f(p[0], x), p[1])[1](w)[0]
+    w = solve(step, (params, x, g), g)
+    return jax.vjp(lambda params: f(params, x), params)[1](w)[0], g
+
+
+solve.defvjp(solve_forward, solve_backward)
+
+
+def fixed_point(f, theta, x0):
+    converted, values = jax.closure_convert(f, theta, x0)
+    return solve(lambda params, x: converted(params[0], x, *params[1]), (theta, values), x0)
+
+
+# %% right="autodiff-fixed-point"
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def solve(f, params, x0):
+    return iterate(lambda x: f(params, x), x0)
+
+
+def solve_forward(f, params, x0):
+    x = solve(f, params, x0)
+    return x, (params, x)
+
+
+def solve_backward(f, residuals, g):
+    params, x = residuals
+    jacobian = jax.jacobian(f, 1)(params, x).reshape(x.size, x.size)
+    w = jnp.linalg.solve(jnp.eye(x.size) - jacobian.T, g.ravel()).reshape(x.shape)
+    return jax.vjp(lambda params: f(params, x), params)[1](w)[0], jnp.zeros_like(x)
+
+
+solve.defvjp(solve_forward, solve_backward)
+
+
+def fixed_point(f, theta, x0):
+    converted, values = jax.closure_convert(f, theta, x0)
+    return solve(lambda params, x: converted(params[0], x, *params[1]), (theta, values), x0)
+
+
+# %% right="autodiff-fixed-point"
+def fixed_point(f, theta, x0):
+    def solve_linear(g, y):
+        matrix = jax.jacobian(g)(y).reshape(y.size, y.size)
+        return jnp.linalg.solve(matrix, y.ravel()).reshape(y.shape)
+
+    return jax.lax.custom_root(lambda x: f(theta, x) - x, jax.lax.stop_gradient(x0), lambda _, x: iterate(functools.partial(f, theta), x), solve_linear)
+
+
+# %% [markdown] task="autodiff-hi-primitive" stars=3 minutes=35 skills="05_vmap,autodiff-fixed-point"
+# ## A primitive for linear systems
+# **Goal.** Define one primitive that solves a @ x = b for a symmetric positive definite matrix, with its own rules for reverse mode and for `vmap`. The matrix is factored only once, also for the gradient, and all right-hand sides of a batch are solved together.
+#
+# **Signature.** `solve(a, b)` takes `a`, (n, n), and `b`, (n, k), both float32, and returns x, (n, k). It calls an instance of your class `Solve`, a `VJPHiPrimitive`. Use `factor` and `solve_factored` of the setup. For the cotangent g of x, the cotangent of `b` is w = solve(a, g), and that of `a` is -w @ x.T.
+#
+# **Example.** For `a = [[4, 0], [0, 1]]` and `b = [[8], [3]]`, x is `[[2], [3]]`. With g = `[[4], [0]]`, w is `[[1], [0]]`, and the cotangent of `a` is `[[-2, -3], [0, 0]]`.
+#
+# **Judged.** The values, the gradients with respect to `a` and `b` and the values under `vmap`, for all combinations of batched and unbatched arguments and for any axis of a batch. For a batch of `b` with one common `a`, no array of the gradient's program has as many entries as the batch of matrices would have. `solve` is a single `VJPHiPrimitive` in a jaxpr, and a program of the values and gradients contains one factorization. (The jaxprs are observed.) **Not judged.** Forward mode. The API is experimental.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# What do `b_bar` and `a_bar` need from the forward pass? How do you arrange a batch of right-hand sides so that one call of `solve` handles all of them?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `vjp_fwd(self, nonzeros, a, b)` returns the result and the residuals, such as the factor and x. `vjp_bwd_retval(self, residuals, g)` returns a tuple of cotangents. `batch(self, axis_data, args, dims)` returns the batched result and the position of its batch axis. `dims` contains the batch axis of each argument, or None.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# If `dims[0]` is None, move the batch axis of `b` to position 1 and reshape (n, batch, k) to (n, batch · k). Call `solve`, and reshape its result back. The batch axis is then 1. In all other cases, return `super().batch(axis_data, args, dims)`. It applies `vmap` to your other rules and needs the method `batch_dim_rule(self, axis_data, dims)`, which returns the position of the batch axis of the result, 0.
+#
+# </details>
+
+
+# %% answer="autodiff-hi-primitive" timeout=20
+def solve(a, b):
+    """x (n, k) with a @ x == b, for a symmetric positive definite a (n, n) and b (n, k)."""
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    ### BEGIN SOLUTION
+    def vjp_fwd(self, nonzeros, a, b):
+        c = factor(a)
+        x = solve_factored(c, b)
+        return x, (c, x)
+
+    def vjp_bwd_retval(self, residuals, g):
+        c, x = residuals
+        w = solve_factored(c, g)
+        return -w @ x.T, w
+
+    def batch(self, axis_data, args, dims):
+        a, b = args
+        if dims[0] is not None:
+            return super().batch(axis_data, args, dims)
+        columns = jnp.moveaxis(b, dims[1], 1)
+        return solve(a, columns.reshape(len(columns), -1)).reshape(columns.shape), 1
+
+    def batch_dim_rule(self, axis_data, dims):
+        return 0
+
+    ### END SOLUTION
+
+
+# %% check="autodiff-hi-primitive" name="example" points=1
+"""The example: a system of two equations, and the cotangents."""
+
+
+def probe_example(a, b, g):
+    x, vjp = jax.vjp(solve, a, b)
+    return x, vjp(g)
+
+
+a, b, g = (np.array(rows, np.float32) for rows in ([[4, 0], [0, 1]], [[8], [3]], [[4], [0]]))
+x, (by_a, by_b) = program(probe_example, a, b, g).run(a, b, g)
+compare(x, np.array([[2], [3]], np.float32), label="x")
+compare(by_b, np.array([[1], [0]], np.float32), label="the cotangent of b")
+compare(by_a, np.array([[-2, -3], [0, 0]], np.float32), label="the cotangent of a")
+
+# %% hidden="autodiff-hi-primitive" name="values" points=1
+"""The solution and the cotangents of both arguments, for several shapes."""
+
+
+def probe_values(a, b, g):
+    x, vjp = jax.vjp(solve, a, b)
+    return x, vjp(g)
+
+
+rng = inputs.rng()
+for n, k in ((5, 3), (4, 1)):
+    root = rng.normal(size=(n, n))
+    a, b, g = root @ root.T + 2 * np.eye(n), rng.normal(size=(n, k)), rng.normal(size=(n, k))
+    x, w = np.linalg.solve(a, b), np.linalg.solve(a, g)
+    arrays = [array.astype(np.float32) for array in (a, b, g)]
+    got = program(probe_values, *arrays).run(*arrays)
+    with case(f"with {k} right-hand side{'s' if k > 1 else ''}"):
+        compare(got[0], x.astype(np.float32), rtol=1e-3, atol=1e-3, label="the solution")
+        compare(got[1][1], w.astype(np.float32), rtol=1e-3, atol=1e-3, label="the cotangent of b")
+        compare(got[1][0], (-w @ x.T).astype(np.float32), rtol=1e-3, atol=1e-3, label="the cotangent of a")
+
+# %% hidden="autodiff-hi-primitive" name="batches" points=2
+"""Values and gradients under vmap, for any batch axes."""
+
+
+def probe_batch(a, b, weights, axes):
+    batched = jax.vmap(solve, in_axes=axes)
+    loss = lambda a, b: jnp.sum(weights * batched(a, b))
+    return batched(a, b), jax.grad(loss, argnums=(0, 1))(a, b)
+
+
+rng = inputs.rng()
+count, n, k = 3, 5, 2
+roots = rng.normal(size=(count, n, n))
+matrices = roots @ roots.swapaxes(1, 2) + 2 * np.eye(n)
+rights, weights = rng.normal(size=(2, count, n, k))
+for axes in ((None, 0), (None, 2), (0, None), (1, 0)):
+    a, b = (whole[0] if axis is None else np.moveaxis(whole, 0, axis) for whole, axis in zip((matrices, rights), axes, strict=True))
+    each_a, each_b = (
+        np.repeat(one[None], count, 0) if axis is None else np.moveaxis(one, axis, 0)
+        for one, axis in zip((a, b), axes, strict=True)
+    )
+    x, w = np.linalg.solve(each_a, each_b), np.linalg.solve(each_a, weights)
+    by_a, by_b = (
+        total.sum(0) if axis is None else np.moveaxis(total, 0, axis)
+        for total, axis in zip((-w @ x.swapaxes(1, 2), w), axes, strict=True)
+    )
+    arrays = [array.astype(np.float32) for array in (a, b, weights)]
+    got = program(probe_batch, *arrays, axes).run(*arrays, axes)
+    with case(f"with the in_axes {axes}"):
+        compare(got[0], x.astype(np.float32), rtol=2e-3, atol=2e-3, label="the solution")
+        compare(got[1][1], by_b.astype(np.float32), rtol=2e-3, atol=2e-3, label="the gradient of b")
+        compare(got[1][0], by_a.astype(np.float32), rtol=2e-3, atol=2e-3, label="the gradient of a")
+
+# %% hidden="autodiff-hi-primitive" name="together" points=1
+"""With one matrix for a whole batch, the gradient's program stores no batch of matrices."""
+
+
+def probe_common(a, b, weights):
+    return jax.grad(lambda a, b: jnp.sum(weights * jax.vmap(solve, (None, 0))(a, b)), argnums=(0, 1))(a, b)
+
+
+rng = inputs.rng()
+count, n = 6, 12
+root = rng.normal(size=(n, n))
+a, (b, weights) = root @ root.T + 2 * np.eye(n), rng.normal(size=(2, count, n, 1))
+x, w = np.linalg.solve(a, b), np.linalg.solve(a, weights)
+arrays = [array.astype(np.float32) for array in (a, b, weights)]
+made = program(probe_common, *arrays)
+wanted = (-w @ x.swapaxes(1, 2)).sum(0).astype(np.float32), w.astype(np.float32)
+compare(made.run(*arrays), wanted, rtol=2e-3, atol=2e-3, label="the gradients")
+require(made.intermediates < count * n * n, "The program has an array as large as a batch of matrices.")
+
+# %% hidden="autodiff-hi-primitive" name="primitive" points=2 observed=true
+"""The jaxpr contains one VJPHiPrimitive, and values and gradients need one factorization."""
+
+
+def probe_jaxprs(a, b, bs):
+    def classes(function, *args):
+        equations = jax.make_jaxpr(function)(*args).eqns
+        primitives = [equation.params.get("_prim") for equation in equations]
+        return [isinstance(one, VJPHiPrimitive) for one in primitives if one is not None]
+
+    def factorizations(function, *args):
+        return str(jax.make_jaxpr(function)(*args)).count("= cholesky")
+
+    loss = lambda a, b: jnp.sum(solve(a, b) ** 2)
+    batch_loss = lambda a, bs: jnp.sum(jax.vmap(solve, (None, 0))(a, bs) ** 2)
+    found = [factorizations(jax.value_and_grad(one, (0, 1)), a, rest) for one, rest in ((loss, b), (batch_loss, bs))]
+    return classes(solve, a, b), classes(jax.vmap(solve, (None, 0)), a, bs), found
+
+
+alone, batched, factorizations = ask(probe_jaxprs, jnp.eye(4), jnp.ones((4, 2)), jnp.ones((3, 4, 2)))
+require(alone == [True], "The jaxpr of `solve` does not contain exactly one VJPHiPrimitive.")
+require(batched == [True], "Under vmap, the jaxpr of `solve` does not contain exactly one VJPHiPrimitive.")
+require(factorizations[0] == 1, "The value and the gradient need another number of factorizations than one.")
+require(factorizations[1] == 1, "Under vmap, the value and the gradient do not need exactly one factorization.")
+
+# %% [markdown] why="autodiff-hi-primitive"
+# The forward rule stores the factor, so the backward rule only solves triangular systems. The batching rule turns a batch into more columns, so the cotangent of the common matrix is one product. Without the rule, `vmap` computes a matrix for each example and adds them up. **Next:** Which rule would you add for `jax.linearize`, and what would its residuals be?
+
+
+# %% wrong="autodiff-hi-primitive" because="Has no own batching rule for a common matrix. `vmap` of the backward rule then computes a matrix for each example."
+def solve(a, b):
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    def vjp_fwd(self, nonzeros, a, b):
+        c = factor(a)
+        x = solve_factored(c, b)
+        return x, (c, x)
+
+    def vjp_bwd_retval(self, residuals, g):
+        c, x = residuals
+        w = solve_factored(c, g)
+        return -w @ x.T, w
+
+    def batch_dim_rule(self, axis_data, dims):
+        return 0
+
+
+# %% wrong="autodiff-hi-primitive" because="Factors the matrix again in the backward pass. The residuals should contain the factor."
+def solve(a, b):
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    def vjp_fwd(self, nonzeros, a, b):
+        x = solve_factored(factor(a), b)
+        return x, (a, x)
+
+    def vjp_bwd_retval(self, residuals, g):
+        a, x = residuals
+        w = solve_factored(factor(a), g)
+        return -w @ x.T, w
+
+    def batch(self, axis_data, args, dims):
+        a, b = args
+        if dims[0] is not None:
+            return super().batch(axis_data, args, dims)
+        columns = jnp.moveaxis(b, dims[1], 1)
+        return solve(a, columns.reshape(len(columns), -1)).reshape(columns.shape), 1
+
+    def batch_dim_rule(self, axis_data, dims):
+        return 0
+
+
+# %% wrong="autodiff-hi-primitive" because="Stores b where the cotangent of a needs the solution x."
+def solve(a, b):
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    def vjp_fwd(self, nonzeros, a, b):
+        c = factor(a)
+        x = solve_factored(c, b)
+        return x, (c, b)
+
+    def vjp_bwd_retval(self, residuals, g):
+        c, x = residuals
+        w = solve_factored(c, g)
+        return -w @ x.T, w
+
+    def batch(self, axis_data, args, dims):
+        a, b = args
+        if dims[0] is not None:
+            return super().batch(axis_data, args, dims)
+        columns = jnp.moveaxis(b, dims[1], 1)
+        return solve(a, columns.reshape(len(columns), -1)).reshape(columns.shape), 1
+
+    def batch_dim_rule(self, axis_data, dims):
+        return 0
+
+
+# %% wrong="autodiff-hi-primitive" because="Multiplies in the wrong order, so the cotangent of a is transposed."
+def solve(a, b):
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    def vjp_fwd(self, nonzeros, a, b):
+        c = factor(a)
+        x = solve_factored(c, b)
+        return x, (c, x)
+
+    def vjp_bwd_retval(self, residuals, g):
+        c, x = residuals
+        w = solve_factored(c, g)
+        return -x @ w.T, w
+
+    def batch(self, axis_data, args, dims):
+        a, b = args
+        if dims[0] is not None:
+            return super().batch(axis_data, args, dims)
+        columns = jnp.moveaxis(b, dims[1], 1)
+        return solve(a, columns.reshape(len(columns), -1)).reshape(columns.shape), 1
+
+    def batch_dim_rule(self, axis_data, dims):
+        return 0
+
+
+# %% wrong="autodiff-hi-primitive" because="Forgets the sign. From a x = b follows dx = -solve(a, da x)."
+def solve(a, b):
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    def vjp_fwd(self, nonzeros, a, b):
+        c = factor(a)
+        x = solve_factored(c, b)
+        return x, (c, x)
+
+    def vjp_bwd_retval(self, residuals, g):
+        c, x = residuals
+        w = solve_factored(c, g)
+        return w @ x.T, w
+
+    def batch(self, axis_data, args, dims):
+        a, b = args
+        if dims[0] is not None:
+            return super().batch(axis_data, args, dims)
+        columns = jnp.moveaxis(b, dims[1], 1)
+        return solve(a, columns.reshape(len(columns), -1)).reshape(columns.shape), 1
+
+    def batch_dim_rule(self, axis_data, dims):
+        return 0
+
+
+# %% wrong="autodiff-hi-primitive" because="Multiplies the cotangent g by x instead of w. The cotangent of b appears in that of a."
+def solve(a, b):
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    def vjp_fwd(self, nonzeros, a, b):
+        c = factor(a)
+        x = solve_factored(c, b)
+        return x, (c, x)
+
+    def vjp_bwd_retval(self, residuals, g):
+        c, x = residuals
+        w = solve_factored(c, g)
+        return -g @ x.T, w
+
+    def batch(self, axis_data, args, dims):
+        a, b = args
+        if dims[0] is not None:
+            return super().batch(axis_data, args, dims)
+        columns = jnp.moveaxis(b, dims[1], 1)
+        return solve(a, columns.reshape(len(columns), -1)).reshape(columns.shape), 1
+
+    def batch_dim_rule(self, axis_data, dims):
+        return 0
+
+
+# %% wrong="autodiff-hi-primitive" because="Batches by `vmap` of the implementation. The result is right, but the primitive and its backward rule are lost under `vmap`."
+def solve(a, b):
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    def vjp_fwd(self, nonzeros, a, b):
+        c = factor(a)
+        x = solve_factored(c, b)
+        return x, (c, x)
+
+    def vjp_bwd_retval(self, residuals, g):
+        c, x = residuals
+        w = solve_factored(c, g)
+        return -w @ x.T, w
+
+    def batch(self, axis_data, args, dims):
+        return jax.vmap(self.expand, in_axes=dims)(*args), 0
+
+
+# %% wrong="autodiff-hi-primitive" because="Reshapes without moving the batch axis, so columns of different examples are mixed."
+def solve(a, b):
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    def vjp_fwd(self, nonzeros, a, b):
+        c = factor(a)
+        x = solve_factored(c, b)
+        return x, (c, x)
+
+    def vjp_bwd_retval(self, residuals, g):
+        c, x = residuals
+        w = solve_factored(c, g)
+        return -w @ x.T, w
+
+    def batch(self, axis_data, args, dims):
+        a, b = args
+        if dims[0] is not None:
+            return super().batch(axis_data, args, dims)
+        columns = jnp.moveaxis(b, dims[1], 0)
+        return solve(a, columns.reshape(columns.shape[1], -1)).reshape(columns.shape), 0
+
+    def batch_dim_rule(self, axis_data, dims):
+        return 0
+
+
+# %% wrong="autodiff-hi-primitive" because="Assumes that the batch axis of b is its first one, but `in_axes` can name any axis."
+def solve(a, b):
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    def vjp_fwd(self, nonzeros, a, b):
+        c = factor(a)
+        x = solve_factored(c, b)
+        return x, (c, x)
+
+    def vjp_bwd_retval(self, residuals, g):
+        c, x = residuals
+        w = solve_factored(c, g)
+        return -w @ x.T, w
+
+    def batch(self, axis_data, args, dims):
+        a, b = args
+        if dims[0] is not None:
+            return super().batch(axis_data, args, dims)
+        columns = jnp.moveaxis(b, 0, 1)
+        return solve(a, columns.reshape(len(columns), -1)).reshape(columns.shape), 1
+
+    def batch_dim_rule(self, axis_data, dims):
+        return 0
+
+
+# %% wrong="autodiff-hi-primitive" because="Returns the batch axis 0, but the batching rule has moved it to position 1."
+def solve(a, b):
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    def vjp_fwd(self, nonzeros, a, b):
+        c = factor(a)
+        x = solve_factored(c, b)
+        return x, (c, x)
+
+    def vjp_bwd_retval(self, residuals, g):
+        c, x = residuals
+        w = solve_factored(c, g)
+        return -w @ x.T, w
+
+    def batch(self, axis_data, args, dims):
+        a, b = args
+        if dims[0] is not None:
+            return super().batch(axis_data, args, dims)
+        columns = jnp.moveaxis(b, dims[1], 1)
+        return solve(a, columns.reshape(len(columns), -1)).reshape(columns.shape), 0
+
+    def batch_dim_rule(self, axis_data, dims):
+        return 0
+
+
+# %% wrong="autodiff-hi-primitive" because="Treats every batch as one of right-hand sides, but the matrix can be batched too."
+def solve(a, b):
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    def vjp_fwd(self, nonzeros, a, b):
+        c = factor(a)
+        x = solve_factored(c, b)
+        return x, (c, x)
+
+    def vjp_bwd_retval(self, residuals, g):
+        c, x = residuals
+        w = solve_factored(c, g)
+        return -w @ x.T, w
+
+    def batch(self, axis_data, args, dims):
+        a, b = args
+        columns = jnp.moveaxis(b, dims[1], 1)
+        return solve(a, columns.reshape(len(columns), -1)).reshape(columns.shape), 1
+
+    def batch_dim_rule(self, axis_data, dims):
+        return 0
+
+
+# %% wrong="autodiff-hi-primitive" because="Always batches both arguments, so a common matrix is repeated for each example."
+def solve(a, b):
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    def vjp_fwd(self, nonzeros, a, b):
+        c = factor(a)
+        x = solve_factored(c, b)
+        return x, (c, x)
+
+    def vjp_bwd_retval(self, residuals, g):
+        c, x = residuals
+        w = solve_factored(c, g)
+        return -w @ x.T, w
+
+    def batch(self, axis_data, args, dims):
+        each = [
+            jnp.broadcast_to(arg, (axis_data.size, *arg.shape)) if dim is None else jnp.moveaxis(arg, dim, 0)
+            for arg, dim in zip(args, dims, strict=True)
+        ]
+        return super().batch(axis_data, tuple(each), (0, 0))
+
+    def batch_dim_rule(self, axis_data, dims):
+        return 0
+
+
+# %% wrong="autodiff-hi-primitive" because="Uses a function of JAX with its own rules, so the jaxpr has no primitive of yours."
+def solve(a, b):
+    return jnp.linalg.solve(a, b)
+
+
+# %% wrong="autodiff-hi-primitive" because="Uses `custom_vjp`, which has no rule for `vmap`. JAX batches its two functions, and each example has a matrix in the backward pass."
+@jax.custom_vjp
+def solve(a, b):
+    return solve_factored(factor(a), b)
+
+
+def forward(a, b):
+    c = factor(a)
+    x = solve_factored(c, b)
+    return x, (c, x)
+
+
+def backward(residuals, g):
+    w = solve_factored(residuals[0], g)
+    return -w @ residuals[1].T, w
+
+
+solve.defvjp(forward, backward)
+
+
+# %% right="autodiff-hi-primitive"
+def solve(a, b):
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    def vjp_fwd(self, nonzeros, a, b):
+        c = factor(a)
+        x = solve_factored(c, b)
+        return x, (c, x)
+
+    def vjp_bwd(self, residuals, g, a_total, b_total):
+        c, x = residuals
+        w = solve_factored(c, g)
+        a_total.accum(-jnp.einsum("ik,jk->ij", w, x))
+        b_total.accum(w)
+
+    def batch(self, axis_data, args, dims):
+        a, b = args
+        if dims[0] is None:
+            size = self.in_avals[1].shape[1]
+            columns = jnp.concatenate(list(jnp.moveaxis(b, dims[1], 0)), axis=1)
+            x = Solve(jax.typeof(a), jax.typeof(columns))(a, columns)
+            return jnp.stack(jnp.split(x, x.shape[1] // size, axis=1)), 0
+        b = b if dims[1] is None else jnp.moveaxis(b, dims[1], 0)
+        return super().batch(axis_data, (jnp.moveaxis(a, dims[0], 0), b), (0, None if dims[1] is None else 0))
+
+    def batch_dim_rule(self, axis_data, dims):
+        return 0
+
+
+# %% right="autodiff-hi-primitive"
+def solve(a, b):
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    def vjp_fwd(self, _, a, b):
+        c = factor(a)
+        x = solve_factored(c, b)
+        return x, (c, x)
+
+    def vjp_bwd_retval(self, residuals, g):
+        factored, solution = residuals
+        by_b = solve_factored(factored, g)
+        return -(by_b @ jnp.swapaxes(solution, -1, -2)), by_b
+
+    def batch(self, axis_data, args, dims):
+        if dims[0] is None:
+            b = jnp.moveaxis(args[1], dims[1], -1)
+            n, k, count = b.shape
+            return solve(args[0], b.reshape(n, k * count)).reshape(n, k, count), 2
+        return super().batch(axis_data, args, dims)
+
+    def batch_dim_rule(self, axis_data, dims):
+        return 0
+
+
+# %% [markdown] task="autodiff-delayed-reduction" stars=3 minutes=30 skills="explicit-accumulate,shardmap-gradient-inside,08_control_flow,autodiff-accumulate"
+# ## One reduction for a recurrent network
+# **Goal.** A recurrent network uses the same weights at every time step. On a mesh, `jax.grad` then reduces their gradients over the devices once per time step, inside the backward loop. Reduce them once, after the loop.
+#
+# **Signature.** `recurrent_gradients(params, xs, ys)`. The mesh has the Explicit axis `data`, and may have others. `params` is a dict of replicated float32 arrays, `{"u": (d, h), "w": (h, h), "b": (h,), "v": (h, k)}`. `xs` is a `float32[T,B@data,d]`, a batch of sequences of T steps, and `ys` is a `float32[B@data,k]`. The state starts with zeros. In each step, it becomes `tanh(x @ u + state @ w + b)`. The loss is the mean of `(state @ v - y)**2` over all entries, for the last state. The function returns `(loss, gradients)`, both replicated.
+#
+# **Example.** For T = 1, `x` of ones with d = 1, `u = b = 0`, `v = w = 1` with h = k = 1, and `y = 2`, the state is 0 and the loss 4. The gradients of `u` and `b` are -4, and those of `w` and `v` are 0.
+#
+# **Judged.** The values and the types, for several meshes and numbers of steps. The compiled program has loops, its size does not depend on T, and no collective is inside a loop. All collectives are all-reduces, and they return at most 32 elements more than all parameters have together. **Not judged.** Whether you use types or `jax.shard_map`.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# What is the type of the gradient of a replicated parameter, and of a reduced one? At which point of the program does the reduction happen if the parameters are cast inside the loss?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# With types, `jax.reshard(leaf, P(reduced={"data"}))` inside the loss is enough for matrices, because its transpose reduces the sum. JAX 0.10.2 cannot add a reduced bias to a partitioned array. A product with a column of ones can. With `jax.shard_map`, `jax.lax.pcast(params, "data", to="varying")` before the loop has the same effect.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Write the loss as a function of one device: cast the parameters and the initial state to varying along `data`, run the `scan`, and return `jax.lax.pmean` of the local mean. Pass it to `jax.shard_map` with `out_specs=P()`, and take `jax.value_and_grad` **outside**.
+#
+# </details>
+
+
+# %% answer="autodiff-delayed-reduction" timeout=20
+def recurrent_gradients(params, xs, ys):
+    """The loss of the recurrent network and its gradients, with one reduction after the backward loop.
+    xs float32[T,B@data,d], ys float32[B@data,k]"""
+    ### BEGIN SOLUTION
+
+    def on_one_device(params, xs, ys):
+        start = jnp.zeros((xs.shape[1], params["b"].size))
+        params, start = jax.lax.pcast((params, start), "data", to="varying")
+        step = lambda s, x: (jnp.tanh(x @ params["u"] + s @ params["w"] + params["b"]), None)
+        state, _ = jax.lax.scan(step, start, xs)
+        return jax.lax.pmean(jnp.mean((state @ params["v"] - ys) ** 2), "data")
+
+    specs = P(), P(None, "data"), P("data")
+    return jax.value_and_grad(jax.shard_map(on_one_device, in_specs=specs, out_specs=P()))(params, xs, ys)
+    ### END SOLUTION
+
+
+# %% check="autodiff-delayed-reduction" name="example" points=1
+"""The example, for eight sequences on eight devices."""
+mesh = devices.mesh((8,), ("data",), explicit=True)
+one, zero = np.ones((1, 1), np.float32), np.zeros((1, 1), np.float32)
+with jax.set_mesh(mesh):
+    weights = {"u": zero, "w": one, "b": zero[0], "v": one}
+    params = {name: place(mesh, leaf) for name, leaf in weights.items()}
+    xs = place(mesh, np.ones((1, 8, 1), np.float32), None, "data")
+    ys = place(mesh, np.full((8, 1), 2, np.float32), "data")
+    loss, gradients = ask(recurrent_gradients, params, xs, ys)
+compare(loss, np.float32(4), label="the loss")
+compare(gradients, {"u": -4 * one, "w": zero, "b": -4 * one[0], "v": zero}, label="the gradients")
+
+# %% hidden="autodiff-delayed-reduction" name="program" points=3
+"""The loss and the gradients on several meshes, without communication inside a loop."""
+
+
+def by_hand(params, xs, ys):
+    u, w, b, v = (params[name].astype(np.float64) for name in "uwbv")
+    states = [np.zeros((xs.shape[1], len(b)))]
+    for x in xs.astype(np.float64):
+        states.append(np.tanh(x @ u + states[-1] @ w + b))
+    wrong = states[-1] @ v - ys
+    back = 2 * wrong @ v.T / wrong.size
+    total = {"v": states[-1].T @ (2 * wrong / wrong.size), "u": 0, "w": 0, "b": 0}
+    for t in reversed(range(len(xs))):
+        inner = back * (1 - states[t + 1] ** 2)
+        total["u"], total["w"] = total["u"] + xs[t].T @ inner, total["w"] + states[t].T @ inner
+        total["b"], back = total["b"] + inner.sum(0), inner @ w.T
+    return np.float32(np.mean(wrong**2)), {name: total[name].astype(np.float32) for name in params}
+
+
+rng = inputs.rng()
+operations = []
+for sizes, names, steps in (((8,), ("data",), 3), ((8,), ("data",), 6), ((2, 4), ("other", "data"), 4)):
+    mesh = devices.mesh(sizes, names, explicit=True)
+    d, h, k = (6, 10, 3) if len(sizes) == 1 else (int(size) for size in rng.choice(np.arange(3, 12), 3, replace=False))
+    shapes = {"u": (d, h), "w": (h, h), "b": (h,), "v": (h, k)}
+    weights = {name: (rng.normal(size=shape) / 2).astype(np.float32) for name, shape in shapes.items()}
+    numbers, targets = rng.normal(size=(steps, 16, d)).astype(np.float32), rng.normal(size=(16, k)).astype(np.float32)
+    with jax.set_mesh(mesh), case(f"on a mesh {sizes} with {steps} time steps"):
+        params = {name: place(mesh, leaf) for name, leaf in weights.items()}
+        xs, ys = place(mesh, numbers, None, "data"), place(mesh, targets, "data")
+        made = program(recurrent_gradients, params, xs, ys)
+        loss, gradients = made.run(params, xs, ys)
+        wanted = by_hand(weights, numbers, targets)
+        compare(loss, wanted[0], rtol=1e-3, atol=1e-4, label="the loss")
+        compare(gradients, wanted[1], rtol=1e-3, atol=1e-4, label="the tree of gradients")
+        replicated = all(leaf.sharding is None or leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(made.outputs))
+        require(replicated, "a result is not replicated.")
+        require(made.loops > 0, "the program has no loop over the time steps.")
+        require(not any(one.in_loop for one in made.collectives), "a collective is inside a loop.")
+        require(all(one.kind == "all-reduce" for one in made.collectives), "a collective is not an all-reduce.")
+        size = sum(leaf.size for leaf in weights.values())
+        require(made.elements() <= size + 32, "the collectives return more elements than the parameters have.")
+        operations.append(made.operations)
+require(operations[0] == operations[1], "The size of the program grows with the number of time steps.")
+
+# %% [markdown] why="autodiff-delayed-reduction"
+# The backward loop adds the gradients of a parameter in its carry. If the parameter varies along `data`, or is reduced, this sum contains the partial sums of one device. The transpose of the cast, which stands before the forward loop, follows after the backward loop, and it is the only reduction. **Next:** A tied embedding is used at the beginning and at the end of a model. How many reductions does its gradient need, and where would you place the cast?
+
+
+# %% wrong="autodiff-delayed-reduction" because="Uses the replicated parameters in the loop, so every iteration of the backward loop reduces their gradients."
+def recurrent_gradients(params, xs, ys):
+    def loss(params):
+        start = jnp.zeros((xs.shape[1], params["b"].size), out_sharding=P("data", None))
+        step = lambda s, x: (jnp.tanh(x @ params["u"] + s @ params["w"] + params["b"]), None)
+        state, _ = jax.lax.scan(step, start, xs)
+        return jnp.mean((state @ params["v"] - ys) ** 2)
+
+    return jax.value_and_grad(loss)(params)
+
+
+# %% wrong="autodiff-delayed-reduction" because="Uses the replicated parameters in the loop, so every iteration of the backward loop reduces their gradients."
+def recurrent_gradients(params, xs, ys):
+    def on_one_device(params, xs, ys):
+        start = jax.lax.pcast(jnp.zeros((xs.shape[1], params["b"].size)), "data", to="varying")
+        step = lambda s, x: (jnp.tanh(x @ params["u"] + s @ params["w"] + params["b"]), None)
+        state, _ = jax.lax.scan(step, start, xs)
+        return jax.lax.pmean(jnp.mean((state @ params["v"] - ys) ** 2), "data")
+
+    specs = P(), P(None, "data"), P("data")
+    return jax.value_and_grad(jax.shard_map(on_one_device, in_specs=specs, out_specs=P()))(params, xs, ys)
+
+
+# %% wrong="autodiff-delayed-reduction" because="Delays the reduction for the matrices only. The gradient of the bias is still reduced in every iteration."
+def recurrent_gradients(params, xs, ys):
+    def loss(params):
+        reduced = lambda name: jax.reshard(params[name], P(reduced={"data"}))
+        u, w, v = reduced("u"), reduced("w"), reduced("v")
+        start = jnp.zeros((xs.shape[1], params["b"].size), out_sharding=P("data", None))
+        state, _ = jax.lax.scan(lambda s, x: (jnp.tanh(x @ u + s @ w + params["b"]), None), start, xs)
+        return jnp.mean((state @ v - ys) ** 2)
+
+    return jax.value_and_grad(loss)(params)
+
+
+# %% wrong="autodiff-delayed-reduction" because="Casts the bias to reduced and adds it to a partitioned array, for which JAX 0.10.2 has no rule."
+def recurrent_gradients(params, xs, ys):
+    def loss(params):
+        params = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), params)
+        start = jnp.zeros((xs.shape[1], params["b"].size), out_sharding=P("data", None))
+        step = lambda s, x: (jnp.tanh(x @ params["u"] + s @ params["w"] + params["b"]), None)
+        state, _ = jax.lax.scan(step, start, xs)
+        return jnp.mean((state @ params["v"] - ys) ** 2)
+
+    return jax.value_and_grad(loss)(params)
+
+
+# %% wrong="autodiff-delayed-reduction" because="Casts the parameters inside the body of the loop, so the reductions, which are the transposes of the casts, are in the backward loop too."
+def recurrent_gradients(params, xs, ys):
+    def on_one_device(params, xs, ys):
+        start = jax.lax.pcast(jnp.zeros((xs.shape[1], params["b"].size)), "data", to="varying")
+
+        def step(s, x):
+            p = jax.lax.pcast(params, "data", to="varying")
+            return jnp.tanh(x @ p["u"] + s @ p["w"] + p["b"]), None
+
+        state, _ = jax.lax.scan(step, start, xs)
+        return jax.lax.pmean(jnp.mean((state @ params["v"] - ys) ** 2), "data")
+
+    specs = P(), P(None, "data"), P("data")
+    return jax.value_and_grad(jax.shard_map(on_one_device, in_specs=specs, out_specs=P()))(params, xs, ys)
+
+
+# %% wrong="autodiff-delayed-reduction" because="Takes the gradient inside `shard_map` without any reduction, so each device returns the gradient of its own sequences."
+def recurrent_gradients(params, xs, ys):
+    def on_one_device(params, xs, ys):
+        def loss(params):
+            start = jnp.zeros((xs.shape[1], params["b"].size))
+            step = lambda s, x: (jnp.tanh(x @ params["u"] + s @ params["w"] + params["b"]), None)
+            return jnp.mean((jax.lax.scan(step, start, xs)[0] @ params["v"] - ys) ** 2)
+
+        return jax.value_and_grad(loss)(params)
+
+    specs = P(), P(None, "data"), P("data")
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P(), check_vma=False)(params, xs, ys)
+
+
+# %% wrong="autodiff-delayed-reduction" because="Adds the gradients of the devices, although the loss is a mean over all of them."
+def recurrent_gradients(params, xs, ys):
+    def on_one_device(params, xs, ys):
+        def loss(params):
+            start = jax.lax.pcast(jnp.zeros((xs.shape[1], params["b"].size)), "data", to="varying")
+            step = lambda s, x: (jnp.tanh(x @ params["u"] + s @ params["w"] + params["b"]), None)
+            return jnp.mean((jax.lax.scan(step, start, xs)[0] @ params["v"] - ys) ** 2)
+
+        value, gradients = jax.value_and_grad(loss)(jax.lax.pcast(params, "data", to="varying"))
+        return jax.lax.pmean(value, "data"), jax.lax.psum(gradients, "data")
+
+    specs = P(), P(None, "data"), P("data")
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P())(params, xs, ys)
+
+
+# %% wrong="autodiff-delayed-reduction" because="Writes the time steps out in Python. There is no loop, and the program grows with the number of steps."
+def recurrent_gradients(params, xs, ys):
+    def on_one_device(params, xs, ys):
+        params = jax.lax.pcast(params, "data", to="varying")
+        state = jnp.zeros((xs.shape[1], params["b"].size))
+        for x in xs:
+            state = jnp.tanh(x @ params["u"] + state @ params["w"] + params["b"])
+        return jax.lax.pmean(jnp.mean((state @ params["v"] - ys) ** 2), "data")
+
+    specs = P(), P(None, "data"), P("data")
+    return jax.value_and_grad(jax.shard_map(on_one_device, in_specs=specs, out_specs=P()))(params, xs, ys)
+
+
+# %% wrong="autodiff-delayed-reduction" because="Gathers all sequences on every device. There is no gradient to reduce, but each device computes everything."
+def recurrent_gradients(params, xs, ys):
+    xs, ys = jax.reshard(xs, P()), jax.reshard(ys, P())
+
+    def loss(params):
+        start = jnp.zeros((xs.shape[1], params["b"].size))
+        step = lambda s, x: (jnp.tanh(x @ params["u"] + s @ params["w"] + params["b"]), None)
+        return jnp.mean((jax.lax.scan(step, start, xs)[0] @ params["v"] - ys) ** 2)
+
+    return jax.value_and_grad(loss)(params)
+
+
+# %% wrong="autodiff-delayed-reduction" because="Stops the gradient at the state, so only the last time step contributes."
+def recurrent_gradients(params, xs, ys):
+    def on_one_device(params, xs, ys):
+        start = jnp.zeros((xs.shape[1], params["b"].size))
+        params, start = jax.lax.pcast((params, start), "data", to="varying")
+
+        def step(s, x):
+            return jnp.tanh(x @ params["u"] + jax.lax.stop_gradient(s) @ params["w"] + params["b"]), None
+
+        state, _ = jax.lax.scan(step, start, xs)
+        return jax.lax.pmean(jnp.mean((state @ params["v"] - ys) ** 2), "data")
+
+    specs = P(), P(None, "data"), P("data")
+    return jax.value_and_grad(jax.shard_map(on_one_device, in_specs=specs, out_specs=P()))(params, xs, ys)
+
+
+# %% right="autodiff-delayed-reduction"
+def recurrent_gradients(params, xs, ys):
+    def loss(params):
+        rows = {**params, "b": params["b"][None]}
+        p = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), rows)
+        ones = jnp.ones((xs.shape[1], 1), out_sharding=P("data", None))
+        start = jnp.zeros((xs.shape[1], params["b"].size), out_sharding=P("data", None))
+        step = lambda s, x: (jnp.tanh(x @ p["u"] + s @ p["w"] + ones @ p["b"]), None)
+        state, _ = jax.lax.scan(step, start, xs)
+        return jnp.mean((state @ p["v"] - ys) ** 2)
+
+    return jax.value_and_grad(loss)(params)
+
+
+# %% right="autodiff-delayed-reduction"
+def recurrent_gradients(params, xs, ys):
+    def on_one_device(params, xs, ys):
+        def loss(params):
+            start = jax.lax.pcast(jnp.zeros((xs.shape[1], params["b"].size)), "data", to="varying")
+            step = lambda s, x: (jnp.tanh(x @ params["u"] + s @ params["w"] + params["b"]), None)
+            return jnp.mean((jax.lax.scan(step, start, xs)[0] @ params["v"] - ys) ** 2)
+
+        mine = jax.value_and_grad(loss)(jax.lax.pcast(params, "data", to="varying"))
+        return jax.lax.pmean(mine, "data")
+
+    return jax.shard_map(on_one_device, in_specs=(P(), P(None, "data"), P("data")), out_specs=P())(params, xs, ys)
 
 
