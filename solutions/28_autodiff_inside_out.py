@@ -495,8 +495,6 @@ for count, ahead in ((6, 3), (4, 1), (2, 4)):
 # The compiled forward pass returns VJP objects with one tree structure, which contains the backward program. So the compiled backward pass finds it in its cache. A VJP object that is no longer referenced frees its residuals. `jax.fwd_and_bwd(stage, argnums=(0, 1))` returns the same two programs. **Next:** On several devices, which calls of a stage run at the same time as those of other stages, and what would `send` do?
 
 
-
-
 # %% wrong="autodiff-two-programs" because="Compiles the backward pass alone. Each call of `jax.vjp` outside of `jit` traces the stage and creates a new tree structure, so the backward pass is compiled again for each micro-batch."
 def two_programs(stage):
     return functools.partial(jax.vjp, stage), jax.jit(lambda vjp, g: vjp(g))
@@ -1143,7 +1141,10 @@ def probe_values(layers, x):
 
 rng = inputs.rng()
 for depth, n, d in ((5, 3, 4), (3, 1, 6)):
-    layers = {"w": rng.normal(size=(depth, d, d)).astype(np.float32), "b": rng.normal(size=(depth, d)).astype(np.float32)}
+    layers = {
+        "w": rng.normal(size=(depth, d, d)).astype(np.float32),
+        "b": rng.normal(size=(depth, d)).astype(np.float32),
+    }
     x = rng.normal(size=(n, d)).astype(np.float32)
     xs, slopes = [x.astype(np.float64)], []
     for w, b in zip(layers["w"], layers["b"], strict=True):
@@ -1547,7 +1548,11 @@ def first_derivatives(a, w, b, weights):
 
 rng = inputs.rng()
 d = int(rng.integers(3, 6))
-theta, weights, x0 = contraction(rng, d, 0.7), rng.normal(size=d).astype(np.float32), rng.normal(size=d).astype(np.float32)
+theta, weights, x0 = (
+    contraction(rng, d, 0.7),
+    rng.normal(size=d).astype(np.float32),
+    rng.normal(size=d).astype(np.float32),
+)
 a = np.float32(rng.uniform(0.7, 1.2))
 wide = [np.asarray(one, np.float64) for one in (a, theta["w"], theta["b"])]
 by_a, by_w, by_b = first_derivatives(*wide, weights)
@@ -1855,7 +1860,12 @@ def fixed_point(f, theta, x0):
         matrix = jax.jacobian(g)(y).reshape(y.size, y.size)
         return jnp.linalg.solve(matrix, y.ravel()).reshape(y.shape)
 
-    return jax.lax.custom_root(lambda x: f(theta, x) - x, jax.lax.stop_gradient(x0), lambda _, x: iterate(functools.partial(f, theta), x), solve_linear)
+    return jax.lax.custom_root(
+        lambda x: f(theta, x) - x,
+        jax.lax.stop_gradient(x0),
+        lambda _, x: iterate(functools.partial(f, theta), x),
+        solve_linear,
+    )
 
 
 # %% [markdown] task="autodiff-hi-primitive" stars=3 minutes=35 skills="05_vmap,autodiff-fixed-point"
@@ -1880,7 +1890,7 @@ def fixed_point(f, theta, x0):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# If `dims[0]` is None, move the batch axis of `b` to position 1 and reshape (n, batch, k) to (n, batch · k). Call `solve`, and reshape its result back. The batch axis is then 1. In all other cases, return `super().batch(axis_data, args, dims)`. It applies `vmap` to your other rules and needs the method `batch_dim_rule(self, axis_data, dims)`, which returns the position of the batch axis of the result, 0.
+# If `dims[0]` is None, move the batch axis of `b` to position 1 and reshape (n, batch, k) to (n, batch · k). Call `solve`, and reshape its result back. The batch axis is then 1. In all other cases, call the method `batch` of the superclass with the same arguments. It applies `vmap` to your other rules and needs the method `batch_dim_rule(self, axis_data, dims)`, which returns the position of the batch axis of the result, 0.
 #
 # </details>
 
@@ -1975,7 +1985,10 @@ roots = rng.normal(size=(count, n, n))
 matrices = roots @ roots.swapaxes(1, 2) + 2 * np.eye(n)
 rights, weights = rng.normal(size=(2, count, n, k))
 for axes in ((None, 0), (None, 2), (0, None), (1, 0)):
-    a, b = (whole[0] if axis is None else np.moveaxis(whole, 0, axis) for whole, axis in zip((matrices, rights), axes, strict=True))
+    a, b = (
+        whole[0] if axis is None else np.moveaxis(whole, 0, axis)
+        for whole, axis in zip((matrices, rights), axes, strict=True)
+    )
     each_a, each_b = (
         np.repeat(one[None], count, 0) if axis is None else np.moveaxis(one, axis, 0)
         for one, axis in zip((a, b), axes, strict=True)
@@ -2436,6 +2449,9 @@ def solve(a, b):
     return jnp.linalg.solve(a, b)
 
 
+Solve = None
+
+
 # %% wrong="autodiff-hi-primitive" because="Uses `custom_vjp`, which has no rule for `vmap`. JAX batches its two functions, and each example has a matrix in the backward pass."
 @jax.custom_vjp
 def solve(a, b):
@@ -2454,6 +2470,7 @@ def backward(residuals, g):
 
 
 solve.defvjp(forward, backward)
+Solve = None
 
 
 # %% right="autodiff-hi-primitive"
@@ -2621,7 +2638,9 @@ for sizes, names, steps in (((8,), ("data",), 3), ((8,), ("data",), 6), ((2, 4),
         wanted = by_hand(weights, numbers, targets)
         compare(loss, wanted[0], rtol=1e-3, atol=1e-4, label="the loss")
         compare(gradients, wanted[1], rtol=1e-3, atol=1e-4, label="the tree of gradients")
-        replicated = all(leaf.sharding is None or leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(made.outputs))
+        replicated = all(
+            leaf.sharding is None or leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(made.outputs)
+        )
         require(replicated, "a result is not replicated.")
         require(made.loops > 0, "the program has no loop over the time steps.")
         require(not any(one.in_loop for one in made.collectives), "a collective is inside a loop.")
@@ -2794,5 +2813,3 @@ def recurrent_gradients(params, xs, ys):
         return jax.lax.pmean(mine, "data")
 
     return jax.shard_map(on_one_device, in_specs=(P(), P(None, "data"), P("data")), out_specs=P())(params, xs, ys)
-
-
