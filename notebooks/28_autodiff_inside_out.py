@@ -61,6 +61,7 @@ y, vjp = jax.vjp(stage, params, x)
 print(type(vjp).__name__, "with", len(jax.tree.leaves(vjp)), "leaves")
 print("arguments it needs:", jax.tree.map(jnp.shape, vjp.args_res))
 print("other residuals:   ", [leaf.shape for leaf in vjp.opaque_residuals])
+print("the argument x itself is stored:", vjp.args_res[1] is x)
 
 # %% [markdown]
 # A **[VJP object](../docs/glossary.md#vjp-object)** is a pytree. Its leaves are the residuals, in two groups. `args_res` has an entry for each argument, in which a dict becomes a tuple in the order of its keys. Arrays that are not needed, such as the bias, are replaced by `NotNeeded()`. These residuals are the arguments themselves, so they need no extra memory. `opaque_residuals` contains what the forward pass has computed for the backward pass, here the sine and the cosine. The rest of the object is its tree structure, which contains a jaxpr.
@@ -491,10 +492,10 @@ expected = jax.vjp(stage, params, many[0])[1](jnp.ones((128, 64)))[0]
 print("largest difference:", jnp.abs(by_params["w"] - expected["w"]).max())
 
 # %% [markdown]
-# Removing residuals is an edit of private details, so compare the gradients whenever you update JAX. The backward pass must get the same weights as the forward pass.
+# The backward pass must get the same weights as the forward pass. This edit depends on details of version 0.10.2, so compare the gradients after an update of JAX.
 #
 # ## Deeper: residuals in other places
-# The leaves of a VJP object are arrays, and can be stored anywhere. We move them to NumPy arrays in host memory, free those on the device, and restore them. `jax.tree.unflatten` needs the tree structure, which exists only in this process. Another process can create it by tracing the same forward pass.
+# The leaves of a VJP object are arrays, and can be stored anywhere. We move them to NumPy arrays in host memory, free those on the device, and restore them. `jax.tree.unflatten` needs the tree structure, which is not stored with the arrays.
 
 # %%
 hosted_forward, hosted_backward = jax.fwd_and_bwd(stage, argnums=(0, 1))
@@ -616,7 +617,7 @@ for order in (1, 2):
 # So check several points, one for each branch, and the second order. The last rule has the right first derivative. Its second derivative is 0, because of the `stop_gradient`.
 #
 # ## Deeper: more rules for a primitive
-# A `VJPHiPrimitive` can have rules for all modes. `jvp` is used by `jax.jvp` and `jacfwd`. `lin` and `linearized` are used by `jax.linearize`, in the same way as `vjp_fwd` and `vjp_bwd_retval`. Instead of `vjp_bwd_retval`, `vjp_bwd` gets an accumulator for each argument and adds to it, which works with Refs of `with_refs`. Instead of `batch`, `batch_dim_rule` returns only the position of the batch axis, and JAX applies `vmap` to the other rules.
+# A `VJPHiPrimitive` can have rules for all modes. `jvp` is used by `jax.jvp`. `lin` and `linearized` are used by `jax.linearize`, in the same way as `vjp_fwd` and `vjp_bwd_retval`. Instead of `vjp_bwd_retval`, `vjp_bwd` gets an accumulator for each argument and adds to it, which works with Refs of `with_refs`. Instead of `batch`, `batch_dim_rule` returns only the position of the batch axis, and JAX applies `vmap` to the other rules.
 
 
 # %%

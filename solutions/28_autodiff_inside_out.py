@@ -213,7 +213,7 @@ wanted = ((4 * depth * d * d, 0, 4), 4 * (2 * depth * n * d + n * d))
 require(isinstance(got, tuple) and got == wanted, "For a function of three arguments with a loop, the result is wrong.")
 
 # %% [markdown] why="autodiff-residual-bytes"
-# JAX compares the identity of each residual with that of the arguments. The weights of `affine` are kept as they are, so they need no extra memory. `half` casts them first, and its residuals are new arrays in bfloat16, in addition to the float32 weights. **Next:** A step accumulates four micro-batches and delays all backward passes. Which residuals exist once, and which four times?
+# JAX compares the identity of each residual with that of the arguments. The weights of `affine` are kept as they are, so they need no extra memory. `half` casts them first, and its residuals are new arrays in bfloat16, in addition to the float32 weights. If `jax.jit` compiles the forward pass, the kept arguments are copied. **Next:** A step accumulates four micro-batches and delays all backward passes. Which residuals exist once, and which four times?
 
 
 # %% wrong="autodiff-residual-bytes" because="Counts all bytes of each argument, also of arrays that the backward pass does not need."
@@ -1898,7 +1898,9 @@ def fixed_point(f, theta, x0):
 # %% answer="autodiff-hi-primitive" timeout=20
 def solve(a, b):
     """x (n, k) with a @ x == b, for a symmetric positive definite a (n, n) and b (n, k)."""
+    ### BEGIN SOLUTION
     return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+    ### END SOLUTION
 
 
 class Solve(VJPHiPrimitive):
@@ -1984,7 +1986,7 @@ count, n, k = 3, 5, 2
 roots = rng.normal(size=(count, n, n))
 matrices = roots @ roots.swapaxes(1, 2) + 2 * np.eye(n)
 rights, weights = rng.normal(size=(2, count, n, k))
-for axes in ((None, 0), (None, 2), (0, None), (1, 0)):
+for axes in ((None, 2), (0, None), (1, 0)):
     a, b = (
         whole[0] if axis is None else np.moveaxis(whole, 0, axis)
         for whole, axis in zip((matrices, rights), axes, strict=True)
@@ -2491,11 +2493,10 @@ class Solve(VJPHiPrimitive):
         x = solve_factored(c, b)
         return x, (c, x)
 
-    def vjp_bwd(self, residuals, g, a_total, b_total):
+    def vjp_bwd_retval(self, residuals, g):
         c, x = residuals
         w = solve_factored(c, g)
-        a_total.accum(-jnp.einsum("ik,jk->ij", w, x))
-        b_total.accum(w)
+        return -jnp.einsum("ik,jk->ij", w, x), w
 
     def batch(self, axis_data, args, dims):
         a, b = args
