@@ -69,9 +69,9 @@ def cosine_map(theta, x):
 
 def contraction(rng, d, size):
     """Parameters for cosine_map, from a NumPy generator. In the maximum norm, it is a contraction by `size`."""
-    w = rng.normal(size=(d, d))
-    w *= size / np.abs(w).sum(1, keepdims=True)
-    return {"w": w.astype(np.float32), "b": rng.normal(size=d).astype(np.float32)}
+    w = rng.uniform(0.2, 1, size=(d, d))
+    w *= size / w.sum(1, keepdims=True)
+    return {"w": w.astype(np.float32), "b": rng.uniform(1.5, 2.5, size=d).astype(np.float32)}
 
 
 def place(mesh, array, *entries):
