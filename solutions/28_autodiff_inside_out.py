@@ -1969,7 +1969,10 @@ for n, k in ((5, 3), (4, 1)):
     with case(f"with {k} right-hand side{'s' if k > 1 else ''}"):
         compare(got[0], x.astype(np.float32), rtol=1e-3, atol=1e-3, label="the solution")
         compare(got[1][1], w.astype(np.float32), rtol=1e-3, atol=1e-3, label="the cotangent of b")
-        compare(got[1][0], (-w @ x.T).astype(np.float32), rtol=1e-3, atol=1e-3, label="the cotangent of a")
+        by_a = -w @ x.T
+        require(not np.allclose(got[1][0], -by_a, atol=1e-3), "the sign of the cotangent of a is wrong.")
+        require(not np.allclose(got[1][0], by_a.T, atol=1e-3), "the cotangent of a is transposed.")
+        compare(got[1][0], by_a.astype(np.float32), rtol=1e-3, atol=1e-3, label="the cotangent of a")
 
 # %% hidden="autodiff-hi-primitive" name="batches" points=2
 """Values and gradients under vmap, for any batch axes."""
@@ -2637,6 +2640,9 @@ for sizes, names, steps in (((8,), ("data",), 3), ((8,), ("data",), 6), ((2, 4),
         made = program(recurrent_gradients, params, xs, ys)
         loss, gradients = made.run(params, xs, ys)
         wanted = by_hand(weights, numbers, targets)
+        times_too_large = np.linalg.norm(gradients["v"]) / np.linalg.norm(wanted[1]["v"])
+        summed = abs(times_too_large - mesh.shape["data"]) < 1e-2
+        require(not summed, "the gradients are too large by the number of devices along data.")
         compare(loss, wanted[0], rtol=1e-3, atol=1e-4, label="the loss")
         compare(gradients, wanted[1], rtol=1e-3, atol=1e-4, label="the tree of gradients")
         replicated = all(
@@ -2644,7 +2650,9 @@ for sizes, names, steps in (((8,), ("data",), 3), ((8,), ("data",), 6), ((2, 4),
         )
         require(replicated, "a result is not replicated.")
         require(made.loops > 0, "the program has no loop over the time steps.")
-        require(not any(one.in_loop for one in made.collectives), "a collective is inside a loop.")
+        inside = sum(one.elements for one in made.collectives if one.in_loop)
+        require(inside != h, "the gradient of the bias is still reduced inside a loop.")
+        require(inside == 0, "a collective is inside a loop.")
         require(all(one.kind == "all-reduce" for one in made.collectives), "a collective is not an all-reduce.")
         size = sum(leaf.size for leaf in weights.values())
         require(made.elements() <= size + 32, "the collectives return more elements than the parameters have.")
