@@ -148,7 +148,7 @@ def run(order, micro_batches):
     waiting, stored, total = {}, [], jax.tree.map(jnp.zeros_like, params)
     for kind, i in order:
         if kind == "F":
-            y, waiting[i] = forward(params, micro_batches[i])
+            _, waiting[i] = forward(params, micro_batches[i])
         else:
             gradients, _ = backward(waiting.pop(i), jnp.ones((128, 64)))  # a real stage receives this cotangent
             total = jax.tree.map(jnp.add, total, gradients)
@@ -178,13 +178,16 @@ peaks = ", ".join(f"{name} {(stored - outside).max():.2f} MB" for name, (_, stor
 print(f"largest: {peaks}. Difference of the gradients: {difference:.1e}")
 plots.show(f"Bytes of residuals after each of 24 passes. The largest value of each schedule: {peaks}.")
 
+# %% [markdown]
+# GPipe stores the residuals of all micro-batches, and 1F1B those of three.
+
 # %% [markdown] predict="autodiff-refs-memory"
 # ## Gradients that are added in place
-# A step adds the gradients of many micro-batches to one buffer (lesson 09). The network has 16 equal layers, stacked and run by a `scan`. If the loop adds the result of `jax.grad` to a Ref, how much temporary memory does the program need?
+# A step adds the gradients of many micro-batches to one buffer (lesson 09). The network has 16 equal layers, stacked and run by a `scan`. A compiled function adds the gradient of a micro-batch to a Ref. How much temporary memory does it need, if the backward pass first returns the gradient?
 #
-# - [ ] almost none, because the Ref is updated in place | The Ref is. But `jax.grad` first returns a complete gradient.
-# - [x] as much as all parameters | Right. The backward loop stacks the gradients of all layers before they are added.
-# - [ ] as much as the parameters, for each micro-batch | The memory of one gradient is used again for the next one.
+# - [ ] almost none, because the Ref is updated in place | The Ref is. But the gradient is complete before it is added.
+# - [x] as much as all parameters | Right. The backward loop over the layers stacks their gradients.
+# - [ ] as much as one layer | The gradients of the layers are stacked before they are added.
 
 
 # %%
@@ -193,28 +196,26 @@ def loss(layers, x):
 
 
 @functools.partial(jax.jit, static_argnames="in_place")
-def accumulate(layers, total_ref, batches, in_place):
-    def step(_, batch):
-        value, vjp = jax.vjp(loss, layers, batch)
-        if in_place:
-            vjp.with_refs(total_ref, jax.ad.DontWant())(jnp.ones_like(value))
-        else:
-            total_ref[...] += vjp(jnp.ones_like(value))[0]
-        return None, value
-
-    return jax.lax.scan(step, None, batches)[1]
+def add_gradient(layers, total_ref, batch, in_place):
+    value, vjp = jax.vjp(loss, layers, batch)
+    if in_place:
+        vjp.with_refs(total_ref, jax.ad.DontWant())(jnp.ones_like(value))
+    else:
+        total_ref[...] += vjp(jnp.ones_like(value))[0]
+    return value
 
 
 # %% [markdown]
-# We read the temporary memory of both programs.
+# We add the gradients of four micro-batches in both ways.
 
 # %%
-layers, batches = jnp.stack([draw(128, 128) for _ in range(16)]), jnp.stack([draw(8, 128) for _ in range(4)])
+layers, batches = jnp.stack([draw(128, 128) for _ in range(16)]), [draw(8, 128) for _ in range(4)]
 totals = []
 for in_place in (False, True):
     totals.append(jax.new_ref(jnp.zeros_like(layers)))
-    made = accumulate.lower(layers, totals[-1], batches, in_place).compile().memory_analysis()
-    accumulate(layers, totals[-1], batches, in_place)
+    made = add_gradient.lower(layers, totals[-1], batches[0], in_place).compile().memory_analysis()
+    for batch in batches:
+        add_gradient(layers, totals[-1], batch, in_place)
     print(f"with_refs: {in_place!s:5}  temporary memory / parameters: {made.temp_size_in_bytes / layers.nbytes:.2f}")
 print("largest difference:", jnp.abs(totals[0][...] - totals[1][...]).max())
 
@@ -296,8 +297,8 @@ plots.show(
 def newton(residual, start):
     """A zero of residual(x), by Newton's method in a while_loop, which reverse mode cannot differentiate"""
     step = lambda x: x - residual(x) / jax.grad(residual)(x)
-    done = lambda state: jnp.abs(state[1] - state[0]) > 1e-6
-    return jax.lax.while_loop(done, lambda state: (state[1], step(state[1])), (start, step(start)))[1]
+    not_done = lambda state: jnp.abs(state[1] - state[0]) > 1e-6
+    return jax.lax.while_loop(not_done, lambda state: (state[1], step(state[1])), (start, step(start)))[1]
 
 
 kepler = lambda E, e, M: E - e * jnp.sin(E) - M
@@ -414,7 +415,7 @@ for name, spec in {"replicated": P(), "partitioned": P(None, "model"), "reduced"
     print(f"{name:12s} {jax.typeof(w).str_short():28s} cotangent {jax.typeof(jax.grad(project)(w)).str_short()}")
 
 # %% [markdown]
-# Partitioned arrays have partitioned cotangents, and the cotangent of a replicated array is reduced at once. The type **reduced** means replicated, but with an **unreduced** cotangent. The two types are duals of each other: the cotangent of an unreduced array is reduced.
+# Partitioned arrays have partitioned cotangents, and the cotangent of a replicated array is reduced at once. The type **reduced** means replicated, but with an **unreduced** cotangent.
 
 # %% [markdown] predict="autodiff-delayed"
 # We compile `forward` and `backward` for parameters that are reduced along `data`, with four devices along `data`. For each micro-batch, we add the unreduced gradients, which stay on the devices between the calls. How much does `backward` communicate?
@@ -428,7 +429,7 @@ layer = lambda p, x: jnp.sin(x @ p["w"]) @ p["v"]
 weights = {name: jax.device_put(np.asarray(params[name]), P()) for name in "wv"}
 as_reduced = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), weights)
 finish = jax.jit(lambda total: jax.tree.map(lambda leaf: jax.reshard(leaf, P()), total))
-collectives = {}
+sums = {}
 for name, p in {"replicated": weights, "reduced": as_reduced}.items():
     forward, backward = jax.fwd_and_bwd(layer, argnums=(0,))
     total = None
@@ -438,12 +439,12 @@ for name, p in {"replicated": weights, "reduced": as_reduced}.items():
         total = gradients if total is None else jax.tree.map(jnp.add, total, gradients)
     for part, found in (("backward", list_collectives(backward, vjp, y)), ("finish", list_collectives(finish, total))):
         print(f"{name:10s} {part:8s}", [(one.kind, one.elements) for one in found])
-    collectives[name] = finish(total)
-print("largest difference:", jnp.abs(collectives["replicated"]["w"] - collectives["reduced"]["w"]).max())
+    sums[name] = finish(total)
+print("largest difference:", jnp.abs(sums["replicated"]["w"] - sums["reduced"]["w"]).max())
 
 # %% [markdown]
-# With replicated parameters, each of the five calls of `backward` all-reduces both gradients. With reduced ones, only `finish` does. In an exercise, the loop is one that `jax.grad` derives.
-
+# With replicated parameters, each of the five calls of `backward` all-reduces both gradients. With reduced ones, only `finish` does. In an exercise, `jax.grad` derives the loop.
+#
 # ## Summary
 #
 # | you want | you write |
