@@ -232,7 +232,7 @@ grader.learning.course_map()
 # | 25 | [attention](25_attention.ipynb) | masks, heads, positions, key-value cache, sampling |
 # | 26 | capstone *(coming)* | a small transformer, trained, sharded, resumed and sampled |
 # | 27 | from_pytorch *(coming)* | one pipeline in PyTorch, Linen, NNX and Keras; needs only lessons 00 to 11 |
-# | 28 | autodiff_inside_out *(coming)* | residuals, custom rules, schedules of forward and backward passes |
+# | 28 | [autodiff_inside_out](28_autodiff_inside_out.ipynb) | VJP objects, separate forward and backward programs, gradients added in place, rules of your own, delayed reductions |
 #
 # ## Deeper: libraries and their releases
 # The table lists the libraries of the map with their latest releases on the Python Package Index. A library without a release for two years probably does not work with the current JAX.
