@@ -70,7 +70,7 @@ print(train_text[8:131])
 
 # %% [markdown]
 # ## Tokens
-# Byte-pair encoding merges the most frequent pair of adjacent tokens into a new one, again and again (lesson 25). Here, NumPy replaces all occurrences of a pair at once.
+# **[Byte-pair encoding](../docs/glossary.md#byte-pair-encoding)** merges the most frequent pair of adjacent tokens into a new one, again and again (lesson 25). Here, NumPy replaces all occurrences of a pair at once.
 
 # %%
 CHARACTERS, V = sorted(set(text)), 512
@@ -86,7 +86,7 @@ def merge(tokens, pair, new):
 
 
 # %% [markdown]
-# In a run such as `aaa`, two pairs overlap. We only merge pairs of different tokens, so this cannot happen. The merges are learned from the **training text** only, because the held-out text should be new in every respect.
+# We only merge pairs of different tokens, because two pairs in `aaa` would overlap. The merges are learned from the **training text** only.
 
 # %%
 spelled, merges, train = list(CHARACTERS), [], encode_characters(train_text)
@@ -333,10 +333,10 @@ for name, call, state, batch in (("one", train_step, fresh, batch_at(0)), ("eigh
     print(f"{name:6s} losses {np.round(losses, 5)}  {1e3 * np.median(times):.0f} ms for a step")
 
 # %% [markdown]
-# The layout is right, and it is useless on this machine. **So we train on one device.** What the simulation shows is the program: bytes, collectives and values. Its times say nothing about real devices.
+# **So we train on one device.** The simulation shows the program: bytes, collectives and values. Its times do not predict those of real devices.
 #
 # ## Before training
-# `generate` computes the logits of a whole window for each new token. Lesson 25 avoids this with a cache.
+# `generate` computes a whole window for each new token. Lesson 25 avoids this with a cache.
 
 
 # %%
@@ -444,7 +444,7 @@ for name, value in table.items():
     print(f"{name:36s} {value:.3f} nats, {value / np.log(2):.2f} bits per character")
 
 # %% [markdown]
-# Read samples too. A loss does not show what kind of mistakes a model makes.
+# A loss does not show what kind of mistakes a model makes. Read samples too.
 
 # %%
 for seed in (1, 2):
@@ -457,7 +457,7 @@ for seed in (1, 2):
 # The model has learned the length of a verse, capitals at its start, and many words. It has not learned to tell a story. This takes more text and a larger model.
 #
 # ## Tokens per second
-# **Model FLOPs utilization** (MFU) is the number of operations that the model requires, divided by what the device could perform in this time. For each token, a training step requires 6 operations for each weight, and 12 x layers x length x width for attention. Recomputation by remat does not count. XLA's own count is no substitute, because it counts the body of a loop once.
+# **[Model FLOPs utilization](../docs/glossary.md#model-flops-utilization)** (MFU) is the number of operations that the model requires, divided by what the device could perform in this time. For each token, a training step requires 6 operations for each weight, and 12 x layers x length x width for attention. Recomputation by remat does not count. XLA's own count is no substitute, because it counts the body of a loop once.
 
 # %%
 # Peak in FLOP/s of dense bfloat16 products, from the data sheets of the vendors.
