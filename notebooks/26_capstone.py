@@ -70,7 +70,7 @@ print(train_text[8:131])
 
 # %% [markdown]
 # ## Tokens
-# **[Byte-pair encoding](../docs/glossary.md#byte-pair-encoding)** merges the most frequent pair of adjacent tokens into a new one, again and again (lesson 25). Here, NumPy replaces all occurrences of a pair at once.
+# Byte-pair encoding merges the most frequent pair of adjacent tokens into a new one, again and again (lesson 25). Here, NumPy replaces all occurrences of a pair at once.
 
 # %%
 CHARACTERS, V = sorted(set(text)), 512
