@@ -1513,7 +1513,7 @@ def layout(params, mesh):
 #
 # **Example.** `train(grid(4, 2), specs, folder, 0, 7, 3, stop_after(5))` raises `Stopped` after step 5. The same call with `stop_after(None)` then resumes after step 3 and returns the losses of the steps 4, 5, 6 and 7.
 #
-# **Judged.** *The program* of `sharded_step`: its values, the bytes on each device before and after, donation, all-gathers of weights, and the reduction of the gradients. *The run*: the losses, the held-out loss of a longer run, which is below 2.85, the shardings of the last state, and bitwise equal losses after resuming, with several meshes, specs and intervals. A checkpoint is complete before the next step begins. A resumed state is never replicated: `train` restores each leaf into its sharding. **Not judged.** The number of checkpoints that you keep, and where the held-out loss is computed.
+# **Judged.** *The program* of `sharded_step`: its values, the bytes on each device before and after, donation, all-gathers of weights, and the reduction of the gradients. *The run*: the losses, the held-out loss of a longer run, which is below 2.75, the shardings of the last state, and bitwise equal losses after resuming, with several meshes, specs and intervals. A checkpoint is complete before the next step begins. A resumed state is never replicated: `train` restores each leaf into its sharding. **Not judged.** The number of checkpoints that you keep, and where the held-out loss is computed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1579,7 +1579,7 @@ def probe_example(mesh, specs):
 
 
 specs = SPECS
-raised, losses = ask(probe_example, grid(4, 2), specs)
+raised, losses = ask(probe_example, grid(4, 2), SPECS)
 require(raised, "An exception of after_step has to leave train.")
 require(sorted(losses) == [4, 5, 6, 7], f"The resumed run performed the steps {sorted(losses)}; expected 4 to 7.")
 require(0 < losses[7] < 5, f"The loss of step 7 is {losses[7]}.")
@@ -1639,24 +1639,24 @@ for mesh, specs in ((grid(4, 2), SPECS), (grid(2, 4), fsdp_on_both)):
 
 def probe_run(mesh, specs, seed):
     with tempfile.TemporaryDirectory() as folder:
-        return train(mesh, specs, str(Path(folder) / "new"), seed, 60, 50, stop_after(None))
+        return train(mesh, specs, str(Path(folder) / "new"), seed, 30, 25, stop_after(None))
 
 
 mesh, seed = grid(4, 2), int(inputs.rng().integers(1, 1000))
 specs = SPECS
 got = ask(probe_run, mesh, specs, seed)
 require(isinstance(got, dict) and set(got) == {"losses", "held_out", "state"}, "The result has other keys.")
-require(sorted(got["losses"]) == list(range(1, 61)), "The numbers of the steps are wrong.")
+require(sorted(got["losses"]) == list(range(1, 31)), "The numbers of the steps are wrong.")
 state, step, wanted = start(seed), jax.jit(update), []
-for n in range(1, 61):
+for n in range(1, 31):
     state, loss = step(state, batch_of(n))
     wanted.append(float(loss))
 held_out = float(jax.jit(loss_of)(state["params"], held_out_batch()))
-found = np.array([got["losses"][n] for n in range(1, 61)], np.float32)
+found = np.array([got["losses"][n] for n in range(1, 31)], np.float32)
 compare(found[:10], np.array(wanted[:10], np.float32), rtol=5e-3, label="the first ten losses")
 compare(found, np.array(wanted, np.float32), rtol=3e-2, label="the losses")
 compare(np.float32(got["held_out"]), np.float32(held_out), rtol=1e-2, label="the held-out loss")
-require(got["held_out"] < 2.85, "The held-out loss is not below 2.85.")
+require(got["held_out"] < 2.75, "The held-out loss is not below 2.75.")
 layout_of = {"params": specs, "mean": specs, "square": specs, "count": P()}
 require(
     jax.tree.structure(got["state"]) == jax.tree.structure(state),
@@ -1672,35 +1672,31 @@ for leaf, spec in zip(
 """Every stop is resumed after the last checkpoint, with bitwise equal losses and the same layout."""
 
 
-def probe_stops(mesh, specs, seed, steps, save_every, stops):
-    with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as stopped:
-        found = [train(mesh, specs, whole, seed, steps, save_every, stop_after(None))]
-        for stop in stops:
-            try:
-                found.append(train(mesh, specs, stopped, seed, steps, save_every, stop_after(stop)))
-            except Stopped:
-                found.append(None)
-        return found
-
-
-def probe_copies(mesh, specs, seed, steps, save_every):
+def probe_stops(mesh, specs, seed):
     import contextlib
     import shutil
 
-    with tempfile.TemporaryDirectory() as parent:
-        run, copies = str(Path(parent) / "run"), []
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+
+        def run(name, steps, save_every, after_step):
+            try:
+                return train(mesh, specs, str(Path(folder) / name), seed, steps, save_every, after_step)
+            except Stopped:
+                return None
 
         def copy(n):
-            if n > 1 and n % save_every == 1:  # the step after a checkpoint
-                copies.append(str(Path(parent) / f"copy_{n}"))
+            if n > 1 and n % 3 == 1:  # the step after a checkpoint
                 with contextlib.suppress(OSError):  # of files that are being written, which resuming reveals
-                    shutil.copytree(run, copies[-1])
+                    shutil.copytree(Path(folder) / "whole", Path(folder) / f"copy_{n}")
 
-        whole = train(mesh, specs, run, seed, steps, save_every, copy)
-        return [whole, *(train(mesh, specs, place, seed, steps, save_every, stop_after(None)) for place in copies)]
+        found["whole"] = run("whole", 8, 3, copy)
+        found["stops"] = [run("stopped", 8, 3, stop_after(stop)) for stop in (2, 6, None, None)]
+        found["copies"] = [run(f"copy_{n}", 8, 3, stop_after(None)) for n in (4, 7)]
+        found["longer"] = [run("longer", steps, 2, stop_after(None)) for steps in (4, 8)]
+    return found
 
 
-rng = inputs.rng()
 specs = {
     "embed": P(None, "model"),
     "layers": {
@@ -1711,36 +1707,28 @@ specs = {
         "scale": P(None, "data"),
     },
 }
-mesh = grid(2, 4)
-for steps, save_every, stops in ((7, 3, (2, 5, None)), (6, 2, (4, None, None))):
-    whole, *parts = ask(probe_stops, mesh, specs, int(rng.integers(1, 1000)), steps, save_every, stops)
-    saved = 0
-    with case("for a run that is stopped and resumed"):
-        require(sorted(whole["losses"]) == list(range(1, steps + 1)), "The numbers of the steps are wrong.")
-        for stop, part in zip(stops, parts, strict=True):
-            if stop is not None:
-                require(part is None, "An exception of after_step does not leave train.")
-                saved = max(saved, (stop - 1) // save_every * save_every)
-                continue
-            losses = part["losses"]
-            require(
-                sorted(losses) == list(range(saved + 1, steps + 1)), "The run does not resume after the checkpoint."
-            )
-            require(all(losses[n] == whole["losses"][n] for n in losses), "A loss is not bitwise equal.")
-            require(part["held_out"] == whole["held_out"], "The held-out loss is not bitwise equal.")
-            saved = steps // save_every * save_every
-            for leaf, other in zip(jax.tree.leaves(part["state"]), jax.tree.leaves(whole["state"]), strict=True):
-                same = isinstance(leaf, jax.Array) and leaf.sharding.is_equivalent_to(other.sharding, leaf.ndim)
-                require(same, "A leaf of the resumed state has another sharding.")
-            up = part["state"]["mean"]["layers"]["up"]
-            require(
-                up.sharding.shard_shape(up.shape) == (2, 32, 16), "A moment does not have the sharding of its spec."
-            )
-whole, *parts = ask(probe_copies, mesh, specs, int(rng.integers(1, 1000)), 5, 2)
-with case("for a copy of the folder during the step after a checkpoint"):
-    for saved, part in zip((2, 4), parts, strict=True):
-        require(sorted(part["losses"]) == list(range(saved + 1, 6)), "The run does not resume after the checkpoint.")
-        require(all(part["losses"][n] == whole["losses"][n] for n in part["losses"]), "A loss is not bitwise equal.")
+found = ask(probe_stops, grid(2, 4), specs, int(inputs.rng().integers(1, 1000)))
+whole, stops = found["whole"], found["stops"]
+with case("for a run without a stop"):
+    require(sorted(whole["losses"]) == list(range(1, 9)), "The numbers of the steps are wrong.")
+require(stops[0] is None and stops[1] is None, "An exception of after_step does not leave train.")
+for words, part, done in (
+    ("for a run that is stopped in a step that would be saved", stops[2], 3),
+    ("for a further call after the last step", stops[3], 6),
+    ("for a copy of the folder during the step after a checkpoint", found["copies"][0], 3),
+    ("for a copy of the folder during the step after a checkpoint", found["copies"][1], 6),
+    ("for a second call with more steps", found["longer"][1], 4),
+):
+    with case(words):
+        losses = part["losses"]
+        require(sorted(losses) == list(range(done + 1, 9)), "The run does not resume after the last checkpoint.")
+        require(all(losses[n] == whole["losses"][n] for n in losses), "A loss is not bitwise equal.")
+        require(part["held_out"] == whole["held_out"], "The held-out loss is not bitwise equal.")
+        for leaf, other in zip(jax.tree.leaves(part["state"]), jax.tree.leaves(whole["state"]), strict=True):
+            same = isinstance(leaf, jax.Array) and leaf.sharding.is_equivalent_to(other.sharding, leaf.ndim)
+            require(same, "A leaf of the resumed state has another sharding.")
+        up = part["state"]["mean"]["layers"]["up"]
+        require(up.sharding.shard_shape(up.shape) == (2, 32, 16), "A moment does not have the sharding of its spec.")
 
 # %% [markdown] why="capstone-run"
 # One tree of shardings describes the state in all places: when it is created, in each step, and when it is restored. The batch is a function of the step, so the number of the checkpoint is the position in the data. **Next:** Which parts would change on a mesh of 16 devices, and could the new run resume from this checkpoint?
