@@ -1594,14 +1594,12 @@ def probe_step(mesh, specs, state, batch):
     return sharded_step(mesh, specs)(state, batch)
 
 
-is_spec = lambda one: isinstance(one, P)
 mesh, specs = grid(4, 2), SPECS
-like = {"params": specs, "mean": specs, "square": specs, "count": P()}
 first, batch = start(int(inputs.rng().integers(1000))), batch_of(int(inputs.rng().integers(1000)))
 first, _ = jax.jit(update)(first, batch)  # no moment is 0
 values, loss = jax.jit(update)(first, batch)
 first, values = jax.tree.map(np.asarray, (first, values))
-shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), like, is_leaf=is_spec)
+shardings = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
 placed = jax.tree.map(jax.device_put, first, shardings), place(mesh, batch, "data")
 made = program(probe_step, mesh, specs, *placed)
 got, found = made.run(mesh, specs, *placed)
