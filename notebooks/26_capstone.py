@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 26 · Capstone: train a small transformer
 #
-# *The core takes about 35 minutes. Five "Deeper" sections can be skipped. Then do [the exercises](../exercises/26_capstone/26_capstone.ipynb).* After the core, you have trained a language model on a real text, with everything that a larger run needs: a tokenizer, batches that can be resumed, remat, mixed precision, a layout for many devices, checkpoints, evaluation and a profile.
+# *The core takes about 35 minutes. Five "Deeper" sections can be skipped. Then do [the exercises](../exercises/26_capstone/26_capstone.ipynb).* After the core, you have trained a language model on a real text, with the parts of a larger run: a tokenizer, resumable batches, remat, mixed precision, a layout for many devices, checkpoints, evaluation and a profile.
 #
 # **Prerequisites.** Training with Optax (lesson 09), remat and bfloat16 (15), FSDP (18), tensor parallelism (20), checkpoints (24), attention (25). Try to answer these questions from memory.
 #
@@ -205,7 +205,7 @@ def loss(params, batch, **options):
 
 
 # %% [markdown] predict="capstone-remat"
-# `jax.vjp` returns the residuals, which the backward pass needs. We count their bytes for 3 and for 6 layers, with and without `jax.checkpoint`. What happens to the residuals with `jax.checkpoint` if the number of layers doubles?
+# `jax.vjp` returns the residuals, which the backward pass needs. We count their bytes for 3 and for 6 layers, with and without `jax.checkpoint`. What happens with `jax.checkpoint` if the number of layers doubles?
 #
 # - [ ] They stay the same, because each layer is computed again | Each layer is computed again from its input, so this input must be stored.
 # - [x] They grow, by the weights and one array (B, T, width) for each layer | Right. The weights are residuals too.
