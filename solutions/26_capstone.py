@@ -346,7 +346,7 @@ def batch_at(tokens, step, size, length, seed):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Use `optax.chain(optax.clip_by_global_norm(limit), optax.adamw(schedule, ...))` with a schedule from `optax.warmup_cosine_decay_schedule`, whose `decay_steps` include the warm-up. In the mask, the key of a leaf is `path[-1].key`.
+# Chain `optax.clip_by_global_norm` and `optax.adamw`. The learning rate is a schedule from `optax.warmup_cosine_decay_schedule`, whose `decay_steps` include the warm-up. In the mask, the key of a leaf is `path[-1].key`.
 #
 # </details>
 
