@@ -230,7 +230,7 @@ grader.learning.course_map()
 # | 23 | [escape_hatches](23_escape_hatches.ipynb) | callbacks, the C++ foreign function interface, and what they cost |
 # | 24 | [production](24_production.ipynb) | checkpoints, exact resumption, export, several processes |
 # | 25 | [attention](25_attention.ipynb) | masks, heads, positions, key-value cache, sampling |
-# | 26 | capstone *(coming)* | a small transformer, trained, sharded, resumed and sampled |
+# | 26 | [capstone](26_capstone.ipynb) | a small transformer, trained on a poem, sharded, resumed, evaluated and sampled |
 # | 27 | from_pytorch *(coming)* | one pipeline in PyTorch, Linen, NNX and Keras; needs only lessons 00 to 11 |
 # | 28 | [autodiff_inside_out](28_autodiff_inside_out.ipynb) | VJP objects, separate forward and backward programs, gradients added in place, rules of your own, delayed reductions |
 #
