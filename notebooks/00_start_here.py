@@ -223,7 +223,7 @@ grader.learning.course_map()
 # | 24 | [production](24_production.ipynb) | checkpoints, exact resumption, export, several processes |
 # | 25 | [attention](25_attention.ipynb) | masks, heads, positions, key-value cache, sampling |
 # | 26 | capstone *(coming)* | a small transformer, trained, sharded, resumed and sampled |
-# | 27 | from_pytorch *(coming)* | one pipeline in PyTorch, Linen, NNX and Keras; needs only lessons 00 to 11 |
+# | 27 | [from_pytorch](27_from_pytorch.ipynb) | one pipeline in PyTorch, Linen, NNX and Keras, ported weights, mistakes of people who switch; needs only lessons 00 to 11 |
 # | 28 | autodiff_inside_out *(coming)* | residuals, custom rules, schedules of forward and backward passes |
 #
 # ## Deeper: libraries and their releases

@@ -1439,7 +1439,7 @@ for B, width, hidden, steps, start, words in (
     draw = lambda shape: 0.5 + 0.5 * np.abs(normal(rng, *shape))
     variables = jax.tree.map(draw, shapes, is_leaf=lambda one: isinstance(one, tuple))
     batches = 2 * normal(rng, steps, B, width), 2 * normal(rng, steps, B)
-    params, stats, speed, losses = *variables.values(), None, []
+    params, stats, speed, losses = variables["params"], variables["batch_stats"], None, []
     for n, (xs, ys) in enumerate(zip(*batches, strict=True)):
         rngs = {"dropout": jax.random.fold_in(key, start + n)}
 
@@ -1463,6 +1463,10 @@ for B, width, hidden, steps, start, words in (
 
 # %% [markdown] why="torch-train-state"
 # A function that reads `state.params` treats it as a constant, so its gradient is 0. PyTorch finds parameters through the graph, but `jax.grad` differentiates only with respect to an argument. PyTorch also updates running statistics and its random state as side effects. Here, the step returns the statistics, and it derives the key from the step. **Next:** Which of the four mistakes would be noticed first in a plot of the loss?
+
+
+# %% equivalent="torch-train-state" because="The outputs have one column, and an index after it is clamped to it."
+# off by one, 0 -> 1: return jnp.mean((outputs[:, 0] - ys) ** 2), changed["batch_stats"]
 
 
 # %% wrong="torch-train-state" because="The loss reads `state.params` instead of its argument, so all gradients are 0."
@@ -1736,7 +1740,7 @@ for D, H, K, B, scale, words in (
     wanted = (np.log(np.exp(z).sum(1)) - z[np.arange(B), ys[0]]).mean()
     with case(words):
         options = {"lr": 0.1, "weight_decay": 0.1, "max_norm": 1.0, "step_size": 1}
-        got = ask(probe_first, state, xs, ys, options)
+        got = ask(probe_first, *jax.tree.map(jnp.asarray, (state, xs, ys)), options)
         compare(got, np.float32(wanted), rtol=1e-5, atol=2e-6, label="the first loss")
 
 # %% hidden="torch-same-curve" name="curve" points=2
