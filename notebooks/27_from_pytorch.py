@@ -183,12 +183,12 @@ for name, kernel in {"not transposed": weight, "transposed": weight.T}.items():
     print(f"{name:14s} largest error {np.abs(square(x) - expected).max():.1e}")
 
 # %% [markdown]
-# Now the whole network, in both directions. The weights are a dict of NumPy arrays in PyTorch's layouts. Without PyTorch, we draw them as PyTorch does.
+# Now the whole network, in both directions. The weights are a dict of NumPy arrays in PyTorch's layouts. NumPy draws them from the same distribution as PyTorch, so this lesson also works without PyTorch.
 
 
 # %%
 def initial_state():
-    """PyTorch's initial weights: uniform numbers up to 1 / sqrt(in)."""
+    """Draws initial weights like PyTorch: uniform numbers up to 1 / sqrt(in)."""
     state, draw = {}, np.random.default_rng(27)
     for i, (n, m) in enumerate(itertools.pairwise(SIZES)):
         uniform = lambda *shape: draw.uniform(-(n**-0.5), n**-0.5, shape).astype(np.float32)
@@ -225,7 +225,7 @@ def to_torch(model):
 
 
 # %% [markdown]
-# A **round trip** must give the same arrays, and both models the same logits. `load_state_dict` accepts our dict as tensors. The only name that is missing is the counter `num_batches_tracked` of each BatchNorm, which is why we use `strict=False`.
+# A **round trip** must give the same arrays, and both models the same logits. `load_state_dict` takes a dict of tensors. A plain dict need not contain the counter `num_batches_tracked` of each BatchNorm.
 
 # %%
 state = initial_state()
@@ -233,8 +233,7 @@ model = from_torch(state)
 print("round trip:", all(np.array_equal(array, state[name]) for name, array in to_torch(model).items()))
 if torch:
     net = torch_net()
-    missing = net.load_state_dict({name: torch.tensor(array) for name, array in state.items()}, strict=False)
-    print("missing:", missing.missing_keys)
+    print(net.load_state_dict({name: torch.tensor(array) for name, array in state.items()}))
     logits = net.eval()(torch.tensor(test_xs)).detach().numpy()
     model.eval()
     print(f"logits up to {np.abs(logits).max():.2f}, largest difference {np.abs(logits - model(test_xs)).max():.1e}")
@@ -251,7 +250,7 @@ if torch:
 losses = {}
 if torch:
     net = torch_net().train()
-    net.load_state_dict({name: torch.tensor(array) for name, array in state.items()}, strict=False)
+    net.load_state_dict({name: torch.tensor(array) for name, array in state.items()})
     torch_optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     losses["PyTorch"] = []
     for xs, ys in batches:
@@ -372,7 +371,7 @@ plots.show(
 # %% [markdown]
 # The libraries compute the same numbers. The first losses agree up to rounding, and the rounding errors grow slowly, because each step depends on all earlier steps. A mistake in the port would be visible at once: in the first loss for the forward pass, in the second for the gradient, and in the third for the state of the optimizer.
 #
-# **Compare without Dropout.** The random numbers of two libraries never agree.
+# **Compare without Dropout.** The libraries draw different masks.
 
 # %% [markdown] predict="torch-eval"
 # ## Evaluation
@@ -400,7 +399,28 @@ if torch:
 # %% [markdown]
 # So a ported model is exact, but a model that is trained again differs a little in evaluation. Smaller batches increase this difference.
 #
-# `model.eval()` and `model.train()` exist in both libraries. NNX also stores the mode in the module, so a compiled step is traced again for the other mode. A forgotten call is as harmful as in PyTorch. Linen and Keras take the mode as an argument.
+# `model.eval()` and `model.train()` exist in both libraries, and Linen and Keras take the mode as an argument. We predict the first two test images, one at a time, in both modes.
+
+# %%
+traces = []
+
+
+@jax.jit
+def predict(model, xs):
+    traces.append(xs.shape)  # runs only while JAX traces the function
+    return model(xs)
+
+
+for mode in (model.eval, model.train):
+    mode()
+    one, other = (predict(model, test_xs[i : i + 1]) for i in range(2))
+    print(
+        f"{mode.__name__:5s}: the logits of two images differ by {np.abs(one - other).max():.2f}, traces: {len(traces)}"
+    )
+model.eval()
+
+# %% [markdown]
+# In training mode, BatchNorm subtracts the mean of the batch, so a batch of one image contains nothing after it. The mode is a static part of the module, so `jit` traces the function once for each mode.
 #
 # ## Mistakes of people who switch
 # **Constants in a compiled function.** PyTorch draws random numbers from a global generator.
@@ -471,7 +491,23 @@ if torch:
         print(f"{name}: {np.abs(flat @ matrix - expected).max():.1e}", end="  ")
 
 # %% [markdown]
-# The numbers are largest differences to PyTorch. `SAME` pads 0 and 1 pixels here, and PyTorch 1 and 1. Pass the padding as a number. `ConvTranspose` needs `transpose_kernel=True` and a comparison of your own, because the two libraries define padding differently.
+# The numbers are largest differences to PyTorch. `SAME` pads 0 and 1 pixels here, and PyTorch 1 and 1. Pass the padding as a number. Transposed convolutions store (in, out, height, width) in PyTorch. With `transpose_kernel=True`, they need the same transposition. Pooling also has another default: the stride of `nnx.max_pool` is 1, and that of `nn.MaxPool2d` is the window.
+
+# %%
+if torch:
+    theirs = torch.nn.ConvTranspose2d(3, 4, 3, stride=2, bias=False)
+    up = nnx.ConvTranspose(
+        3, 4, (3, 3), strides=2, padding="VALID", transpose_kernel=True, use_bias=False, rngs=nnx.Rngs(0)
+    )
+    up.kernel[...] = jnp.array(theirs.weight.detach().numpy().transpose(2, 3, 1, 0))
+    expected, ours = theirs(torch.tensor(images)).detach().numpy(), up(images.transpose(0, 2, 3, 1))
+    print(f"transposed convolution: {np.abs(ours.transpose(0, 3, 1, 2) - expected).max():.1e}", end="  ")
+    pooled = torch.nn.functional.max_pool2d(torch.tensor(images), 2).numpy()
+    ours = nnx.max_pool(images.transpose(0, 2, 3, 1), (2, 2), strides=(2, 2))
+    print(f"pooling: {np.abs(ours.transpose(0, 3, 1, 2) - pooled).max():.1e}")
+
+# %% [markdown]
+# For other paddings of a transposed convolution, compare the outputs yourself.
 #
 # ## Deeper: embeddings and attention
 # An embedding has the same layout in all libraries. PyTorch's `MultiheadAttention` stores the weights of queries, keys and values in one matrix (3 D, D). NNX has a kernel for each, (D, heads, size).
@@ -522,7 +558,7 @@ if torch:
     plots.show(f"Largest differences between PyTorch and JAX on a logarithmic axis: {found}.")
 
 # %% [markdown]
-# The short bars are rounding errors. The long ones have a reason:
+# The bars below 1e-5 are rounding errors. The others have a reason. (The inputs of `LayerNorm` are small here.)
 #
 # | | PyTorch | here |
 # |---|---|---|
@@ -536,7 +572,7 @@ if torch:
 # | initial weights of a linear layer | uniform, also the bias | normal with variance 1 / in, and a bias of 0 |
 #
 # ## Deeper: dtypes
-# PyTorch's integers have 64 bits, and JAX's 32, unless you enable `jax_enable_x64`. Promotion differs in one rule: a PyTorch tensor without axes does not widen an array of the same kind, but a JAX array without axes does. A Python number widens neither.
+# PyTorch's integers have 64 bits, and JAX's 32, unless you enable `jax_enable_x64`. Promotion differs in one rule: a PyTorch tensor without axes does not widen an array of the same kind, but a JAX array without axes does. A Python number does not widen a float16 array in either library.
 
 # %%
 cases = {"float16 (3,) + float32 ()": (np.float16, np.float32), "int32 (3,) + float32 ()": (np.int32, np.float32)}
@@ -554,7 +590,7 @@ if torch:
 # So a float32 scale in a half-precision model makes everything after it float32. NumPy has no bfloat16, so convert such weights with DLPack, or through float32.
 #
 # ## Deeper: the tape and the function
-# PyTorch records operations on a *tape*, and many of its functions control this tape. JAX transforms functions, so most of them have no counterpart because nothing is recorded.
+# PyTorch records operations on a *tape*, and many of its functions control this tape. JAX transforms functions, so most of these functions are not needed.
 
 # %%
 square = lambda w: jnp.sum(w**3)
@@ -692,7 +728,7 @@ folder.cleanup()
 # | to a device | `.to("cuda")` | `jax.device_put`, often not needed | the same | by itself |
 # | several devices | `DistributedDataParallel` | shardings (16 to 18) | the same | `keras.distribution` |
 #
-# In JAX, computation takes place where the arrays are, and new arrays are created on the first accelerator. So most `.to(device)` calls have no counterpart.
+# In JAX, computation takes place where the arrays are, and new arrays are created on the first accelerator. So most `.to(device)` calls are not needed. On a GPU, JAX reserves most of the memory when it is first used (lesson 01), so set `XLA_PYTHON_CLIENT_PREALLOCATE=false` if PyTorch shares the GPU.
 #
 # In older code you will also meet:
 #
