@@ -283,7 +283,7 @@ for xs, ys in batches:
     losses["NNX"].append(loss)
 
 # %% [markdown]
-# Linen code usually has a `TrainState`, which contains the parameters, the optimizer and its state. BatchNorm needs a field of its own, and Dropout a key in each step.
+# Linen code usually has a `TrainState`, which contains the parameters, the optimizer and its state. BatchNorm needs a field of its own. With a Dropout rate above 0, each step also needs its own key, which you add in an exercise.
 
 
 # %%
@@ -292,11 +292,10 @@ class State(TrainState):
 
 
 @jax.jit
-def linen_step(state, xs, ys, key):
+def linen_step(state, xs, ys):
     def loss_fn(params):  # reads its argument, not state.params
         given = {"params": params, "batch_stats": state.batch_stats}
-        rngs = {"dropout": jax.random.fold_in(key, state.step)}
-        logits, changed = state.apply_fn(given, xs, train=True, mutable=["batch_stats"], rngs=rngs)
+        logits, changed = state.apply_fn(given, xs, train=True, mutable=["batch_stats"])
         return cross_entropy(logits, ys), changed
 
     (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
@@ -319,7 +318,7 @@ def to_linen(model):
 train_state = State.create(apply_fn=LinenNet().apply, tx=tx, **to_linen(from_torch(state)))
 losses["Linen"] = []
 for xs, ys in batches:
-    train_state, loss = linen_step(train_state, xs, ys, jax.random.key(0))
+    train_state, loss = linen_step(train_state, xs, ys)
     losses["Linen"].append(loss)
 
 # %%
@@ -420,7 +419,7 @@ for mode in (model.eval, model.train):
 model.eval()
 
 # %% [markdown]
-# In training mode, BatchNorm subtracts the mean of the batch, so a batch of one image contains nothing after it. The mode is a static part of the module, so `jit` traces the function once for each mode.
+# In training mode, BatchNorm subtracts the mean of the batch, so nothing remains of a batch with one image. The mode is a static part of the module, so `jit` traces the function once for each mode.
 #
 # ## Mistakes of people who switch
 # **Constants in a compiled function.** PyTorch draws random numbers from a global generator.
@@ -449,8 +448,8 @@ def wrong_loss(params):
     return cross_entropy(logits, test_ys)
 
 
-print("loss", wrong_loss(train_state.params), end="  ")
-print("norm of the gradient:", optax.global_norm(jax.grad(wrong_loss)(train_state.params)))
+loss, grads = jax.jit(jax.value_and_grad(wrong_loss))(train_state.params)
+print(f"loss {loss:.3f}, norm of the gradient: {optax.global_norm(grads)}")
 
 # %% [markdown]
 # Print the norm of the gradient in the first step of each port.
@@ -513,16 +512,17 @@ if torch:
 # An embedding has the same layout in all libraries. PyTorch's `MultiheadAttention` stores the weights of queries, keys and values in one matrix (3 D, D). NNX has a kernel for each, (D, heads, size).
 
 # %%
+in_weight, out_weight = rng.normal(size=(24, 8)).astype(np.float32), rng.normal(size=(8, 8)).astype(np.float32)
 attention = nnx.MultiHeadAttention(2, 8, decode=False, rngs=nnx.Rngs(1))
+parts = attention.query, attention.key, attention.value
+for part, matrix in zip(parts, np.split(in_weight, 3), strict=True):
+    part.kernel[...] = jnp.array(matrix.T.reshape(8, 2, 4))  # (in, heads, size)
+attention.out.kernel[...] = jnp.array(out_weight.T.reshape(2, 4, 8))
 tokens = rng.normal(size=(1, 5, 8)).astype(np.float32)
-projections = {"query": attention.query, "key": attention.key, "value": attention.value}
-in_weight = np.concatenate([np.asarray(part.kernel[...]).reshape(8, 8).T for part in projections.values()])
-print({name: part.kernel.shape for name, part in projections.items()}, "->", in_weight.shape)
 if torch:
-    theirs = torch.nn.MultiheadAttention(8, 2, batch_first=True)
-    out = torch.tensor(np.array(attention.out.kernel[...]).reshape(8, 8).T)
-    names = {"in_proj_weight": torch.tensor(in_weight), "in_proj_bias": torch.zeros(24)}
-    theirs.load_state_dict(names | {"out_proj.weight": out, "out_proj.bias": torch.zeros(8)})
+    theirs = torch.nn.MultiheadAttention(8, 2, bias=False, batch_first=True)
+    weights_of_torch = {"in_proj_weight": torch.tensor(in_weight), "out_proj.weight": torch.tensor(out_weight)}
+    print(theirs.load_state_dict(weights_of_torch))
     expected = theirs(*[torch.tensor(tokens)] * 3, need_weights=False)[0].detach().numpy()
     print(f"largest difference {np.abs(attention(tokens) - expected).max():.1e}")
 

@@ -712,7 +712,7 @@ def layer_table(sizes, batch):
 # **Signature.** `from_torch(model, state)` takes a new `ConvNet` and a dict of float32 NumPy arrays. Let F be the number of features, and h x w the size of an image after the convolution, so `model.size` is `(h, w, F)`.
 #
 # - `"conv.weight"` (F, C, 3, 2) and `"conv.bias"` (F,)
-# - `"norm.weight"`, `"norm.bias"`, `"norm.running_mean"`, `"norm.running_var"`, each (F,), and `"norm.num_batches_tracked"`, an int64 scalar, which is not needed
+# - `"norm.weight"`, `"norm.bias"`, `"norm.running_mean"`, `"norm.running_var"`, each (F,), and `"norm.num_batches_tracked"`, an integer scalar, which is not needed
 # - `"linear.weight"` (classes, F * h * w) and `"linear.bias"` (classes,)
 #
 # It returns the model (the same object or a new one). The arrays of `model` are `conv.kernel` (3, 2, C, F), `conv.bias`, `norm.scale`, `norm.bias`, `norm.mean`, `norm.var`, `linear.kernel` (h * w * F, classes) and `linear.bias`.
@@ -761,7 +761,7 @@ def from_torch(model, state):
 
 def probe_kernel(state):
     model = from_torch(ConvNet(4, 3, 3, 2, 5, rngs=nnx.Rngs(0)), state)
-    return model.conv.kernel[...], model.norm.mean[...]
+    return model.conv.kernel[...], model.norm.mean[...], model.norm.var[...]
 
 
 shapes = {"conv.weight": (2, 3, 3, 2), "conv.bias": (2,), "linear.weight": (5, 8), "linear.bias": (5,)}
@@ -770,11 +770,12 @@ names = ("norm.weight", "norm.bias", "norm.running_mean", "norm.running_var")
 state |= {name: np.full(2, i, np.float32) for i, name in enumerate(names)}
 state["norm.num_batches_tracked"] = np.array(3, np.int32)
 state["conv.weight"][1, 2, 0, 1] = 2
-kernel, mean = ask(probe_kernel, state)
+kernel, mean, var = ask(probe_kernel, state)
 wanted = np.zeros((3, 2, 3, 2), np.float32)
 wanted[0, 1, 2, 1] = 2
 compare(kernel, wanted, label="the kernel of the convolution")
 compare(mean, np.array([2, 2], np.float32), label="the running mean")
+compare(var, np.array([3, 3], np.float32), label="the running variance")
 
 # %% hidden="torch-port-weights" name="logits" points=2
 """The logits are those of the PyTorch model."""
@@ -786,8 +787,8 @@ def probe_logits(sizes, state, images):
 
 rng = inputs.rng()
 for sizes, words in (
-    ((3, 2, 2, 3, 4), "when the convolution leaves one pixel"),
-    ((5, 4, 3, 3, 2), "when the convolution has as many inputs as outputs"),
+    ((3, 2, 2, 3, 4), "when the convolution leaves one pixel and its kernel is symmetric"),
+    ((3, 2, 3, 3, 2), "when the convolution has as many inputs as outputs"),
     ((4, 5, 2, 2, 16), "when the linear layer has as many inputs as outputs"),
     ((6, 4, 1, 4, 3), "for grayscale images"),
 ):
@@ -804,6 +805,8 @@ for sizes, words in (
         "linear.weight": normal(rng, classes, features * h * w),
         "linear.bias": normal(rng, classes),
     }
+    if "symmetric" in words:
+        state["conv.weight"] = state["conv.weight"] + state["conv.weight"][:, :, ::-1, ::-1]
     images = normal(rng, 3, channels, height, width)
     x = np.zeros((3, features, h, w))
     for i in range(h):
@@ -976,7 +979,7 @@ def from_torch(model, state):
     return model
 
 
-# %% wrong="torch-port-weights" because="Takes the columns of the linear weights as (h, w, F). In PyTorch, the flattened order is (F, h, w)."
+# %% wrong="torch-port-weights" because="Transposes the linear weights, but keeps PyTorch's order (F, h, w) of the flattened features. NNX flattens (h, w, F)."
 def from_torch(model, state):
     h, w, features = model.size
     linear = state["linear.weight"].reshape(-1, h, w, features).transpose(1, 2, 3, 0)
