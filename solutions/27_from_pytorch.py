@@ -1477,27 +1477,25 @@ def train_step(state, xs, ys, key):
     dropout_key = jax.random.fold_in(key, state.step)
 
     def loss_fn(params):
-        variables = {"params": state.params, "batch_stats": state.batch_stats}
-        predictions, updates = state.apply_fn(
-            variables, xs, training=True, mutable=["batch_stats"], rngs={"dropout": dropout_key}
+        given = {"params": state.params, "batch_stats": state.batch_stats}
+        outputs, changed = state.apply_fn(
+            given, xs, training=True, mutable=["batch_stats"], rngs={"dropout": dropout_key}
         )
-        return jnp.mean((predictions[:, 0] - ys) ** 2), updates
+        return jnp.mean((outputs[:, 0] - ys) ** 2), changed
 
-    (loss, updates), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
-    return state.apply_gradients(grads=grads, batch_stats=updates["batch_stats"]), loss
+    (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+    return state.apply_gradients(grads=grads, batch_stats=changed["batch_stats"]), loss
 
 
 # %% wrong="torch-train-state" because="Uses the same dropout mask in each step, because the key does not depend on the step."
 def train_step(state, xs, ys, key):
     def loss_fn(params):
-        variables = {"params": params, "batch_stats": state.batch_stats}
-        predictions, updates = state.apply_fn(
-            variables, xs, training=True, mutable=["batch_stats"], rngs={"dropout": key}
-        )
-        return jnp.mean((predictions[:, 0] - ys) ** 2), updates
+        given = {"params": params, "batch_stats": state.batch_stats}
+        outputs, changed = state.apply_fn(given, xs, training=True, mutable=["batch_stats"], rngs={"dropout": key})
+        return jnp.mean((outputs[:, 0] - ys) ** 2), changed
 
-    (loss, updates), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
-    return state.apply_gradients(grads=grads, batch_stats=updates["batch_stats"]), loss
+    (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+    return state.apply_gradients(grads=grads, batch_stats=changed["batch_stats"]), loss
 
 
 # %% wrong="torch-train-state" because="Uses the same dropout mask in each step, because the key does not depend on the step."
@@ -1505,14 +1503,14 @@ def train_step(state, xs, ys, key):
     key, dropout_key = jax.random.split(key)
 
     def loss_fn(params):
-        variables = {"params": params, "batch_stats": state.batch_stats}
-        predictions, updates = state.apply_fn(
-            variables, xs, training=True, mutable=["batch_stats"], rngs={"dropout": dropout_key}
+        given = {"params": params, "batch_stats": state.batch_stats}
+        outputs, changed = state.apply_fn(
+            given, xs, training=True, mutable=["batch_stats"], rngs={"dropout": dropout_key}
         )
-        return jnp.mean((predictions[:, 0] - ys) ** 2), updates
+        return jnp.mean((outputs[:, 0] - ys) ** 2), changed
 
-    (loss, updates), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
-    return state.apply_gradients(grads=grads, batch_stats=updates["batch_stats"]), loss
+    (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+    return state.apply_gradients(grads=grads, batch_stats=changed["batch_stats"]), loss
 
 
 # %% wrong="torch-train-state" because="Does not store the new running statistics in the state."
@@ -1520,11 +1518,9 @@ def train_step(state, xs, ys, key):
     dropout_key = jax.random.fold_in(key, state.step)
 
     def loss_fn(params):
-        variables = {"params": params, "batch_stats": state.batch_stats}
-        predictions, _ = state.apply_fn(
-            variables, xs, training=True, mutable=["batch_stats"], rngs={"dropout": dropout_key}
-        )
-        return jnp.mean((predictions[:, 0] - ys) ** 2)
+        given = {"params": params, "batch_stats": state.batch_stats}
+        outputs, _ = state.apply_fn(given, xs, training=True, mutable=["batch_stats"], rngs={"dropout": dropout_key})
+        return jnp.mean((outputs[:, 0] - ys) ** 2)
 
     loss, grads = jax.value_and_grad(loss_fn)(state.params)
     return state.apply_gradients(grads=grads), loss
@@ -1535,21 +1531,21 @@ def train_step(state, xs, ys, key):
     dropout_key = jax.random.fold_in(key, state.step)
 
     def loss_fn(params):
-        variables = {"params": params, "batch_stats": state.batch_stats}
-        predictions, updates = state.apply_fn(
-            variables, xs, training=True, mutable=["batch_stats"], rngs={"dropout": dropout_key}
+        given = {"params": params, "batch_stats": state.batch_stats}
+        outputs, changed = state.apply_fn(
+            given, xs, training=True, mutable=["batch_stats"], rngs={"dropout": dropout_key}
         )
-        return jnp.mean((predictions - ys) ** 2), updates
+        return jnp.mean((outputs - ys) ** 2), changed
 
-    (loss, updates), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
-    return state.apply_gradients(grads=grads, batch_stats=updates["batch_stats"]), loss
+    (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+    return state.apply_gradients(grads=grads, batch_stats=changed["batch_stats"]), loss
 
 
 # %% wrong="torch-train-state" because="Computes the loss in evaluation mode, without dropout and with the running statistics."
 def train_step(state, xs, ys, key):
     def loss_fn(params):
-        variables = {"params": params, "batch_stats": state.batch_stats}
-        return jnp.mean((state.apply_fn(variables, xs, training=False)[:, 0] - ys) ** 2)
+        given = {"params": params, "batch_stats": state.batch_stats}
+        return jnp.mean((state.apply_fn(given, xs, training=False)[:, 0] - ys) ** 2)
 
     loss, grads = jax.value_and_grad(loss_fn)(state.params)
     return state.apply_gradients(grads=grads), loss
@@ -1560,14 +1556,14 @@ def train_step(state, xs, ys, key):
     dropout_key = jax.random.fold_in(key, state.step + 1)
 
     def loss_fn(params):
-        variables = {"params": params, "batch_stats": state.batch_stats}
-        predictions, updates = state.apply_fn(
-            variables, xs, training=True, mutable=["batch_stats"], rngs={"dropout": dropout_key}
+        given = {"params": params, "batch_stats": state.batch_stats}
+        outputs, changed = state.apply_fn(
+            given, xs, training=True, mutable=["batch_stats"], rngs={"dropout": dropout_key}
         )
-        return jnp.mean((predictions[:, 0] - ys) ** 2), updates
+        return jnp.mean((outputs[:, 0] - ys) ** 2), changed
 
-    (loss, updates), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
-    return state.apply_gradients(grads=grads, batch_stats=updates["batch_stats"]), loss
+    (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+    return state.apply_gradients(grads=grads, batch_stats=changed["batch_stats"]), loss
 
 
 # %% wrong="torch-train-state" because="Sums the squared differences instead of averaging them."
@@ -1575,14 +1571,14 @@ def train_step(state, xs, ys, key):
     dropout_key = jax.random.fold_in(key, state.step)
 
     def loss_fn(params):
-        variables = {"params": params, "batch_stats": state.batch_stats}
-        predictions, updates = state.apply_fn(
-            variables, xs, training=True, mutable=["batch_stats"], rngs={"dropout": dropout_key}
+        given = {"params": params, "batch_stats": state.batch_stats}
+        outputs, changed = state.apply_fn(
+            given, xs, training=True, mutable=["batch_stats"], rngs={"dropout": dropout_key}
         )
-        return jnp.sum((predictions[:, 0] - ys) ** 2), updates
+        return jnp.sum((outputs[:, 0] - ys) ** 2), changed
 
-    (loss, updates), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
-    return state.apply_gradients(grads=grads, batch_stats=updates["batch_stats"]), loss
+    (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+    return state.apply_gradients(grads=grads, batch_stats=changed["batch_stats"]), loss
 
 
 # %% wrong="torch-train-state" because="Subtracts the gradient from the params without the optimizer, so the momentum is missing and the step is not counted."
@@ -1590,25 +1586,25 @@ def train_step(state, xs, ys, key):
     dropout_key = jax.random.fold_in(key, state.step)
 
     def loss_fn(params):
-        variables = {"params": params, "batch_stats": state.batch_stats}
-        predictions, updates = state.apply_fn(
-            variables, xs, training=True, mutable=["batch_stats"], rngs={"dropout": dropout_key}
+        given = {"params": params, "batch_stats": state.batch_stats}
+        outputs, changed = state.apply_fn(
+            given, xs, training=True, mutable=["batch_stats"], rngs={"dropout": dropout_key}
         )
-        return jnp.mean((predictions[:, 0] - ys) ** 2), updates
+        return jnp.mean((outputs[:, 0] - ys) ** 2), changed
 
-    (loss, updates), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+    (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
     params = jax.tree.map(lambda p, g: p - 0.05 * g, state.params, grads)
-    return state.replace(params=params, batch_stats=updates["batch_stats"]), loss
+    return state.replace(params=params, batch_stats=changed["batch_stats"]), loss
 
 
 # %% right="torch-train-state"
 @jax.jit
 def train_step(state, xs, ys, key):
     def loss_fn(params, stats, key):
-        out, updates = state.apply_fn(
+        out, changed = state.apply_fn(
             {"params": params, "batch_stats": stats}, xs, True, mutable="batch_stats", rngs={"dropout": key}
         )
-        return jnp.mean(jnp.square(out - ys[:, None])), updates["batch_stats"]
+        return jnp.mean(jnp.square(out - ys[:, None])), changed["batch_stats"]
 
     with_stats = jax.value_and_grad(loss_fn, has_aux=True)
     (loss, stats), grads = with_stats(state.params, state.batch_stats, jax.random.fold_in(key, state.step))
@@ -1624,12 +1620,12 @@ def train_step(state, xs, ys, key):
             {"params": params, "batch_stats": state.batch_stats}, xs, True, rngs=rngs, mutable=["batch_stats"]
         )
 
-    predictions, backward, updates = jax.vjp(forward, state.params, has_aux=True)
-    error = jnp.squeeze(predictions, axis=1) - ys
+    outputs, backward, changed = jax.vjp(forward, state.params, has_aux=True)
+    error = jnp.squeeze(outputs, axis=1) - ys
     (grads,) = backward((2 * error / len(ys))[:, None])
     moves, opt_state = state.tx.update(grads, state.opt_state, state.params)
     params = optax.apply_updates(state.params, moves)
-    state = state.replace(step=state.step + 1, params=params, opt_state=opt_state, **updates)
+    state = state.replace(step=state.step + 1, params=params, opt_state=opt_state, **changed)
     return state, jnp.mean(error**2)
 
 
