@@ -231,7 +231,7 @@ grader.learning.course_map()
 # | 24 | [production](24_production.ipynb) | checkpoints, exact resumption, export, several processes |
 # | 25 | [attention](25_attention.ipynb) | masks, heads, positions, key-value cache, sampling |
 # | 26 | [capstone](26_capstone.ipynb) | a small transformer, trained on a poem, sharded, resumed, evaluated and sampled |
-# | 27 | from_pytorch *(coming)* | one pipeline in PyTorch, Linen, NNX and Keras; needs only lessons 00 to 11 |
+# | 27 | [from_pytorch](27_from_pytorch.ipynb) | one pipeline in PyTorch, Linen, NNX and Keras, ported weights, mistakes of people who switch; needs only lessons 00 to 11 |
 # | 28 | [autodiff_inside_out](28_autodiff_inside_out.ipynb) | VJP objects, separate forward and backward programs, gradients added in place, rules of your own, delayed reductions |
 #
 # ## Deeper: libraries and their releases

@@ -69,7 +69,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
         return (
             "left out: lessons compiled as learners compile them, full proofs with mutants and all seeds, every answer "
             "on every surface, the attack and honest corpora, a class of a hundred, docs/instructors.md to the letter, "
-            "lesson 11 without torch, and browsers (make test-all)"
+            "lessons 11 and 27 without torch, and browsers (make test-all)"
         )
     return "left out: all that `make test` runs" if expression == "thorough" else None
 
