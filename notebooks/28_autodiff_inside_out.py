@@ -3,7 +3,7 @@
 #
 # *The core takes about 35 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/28_autodiff_inside_out/28_autodiff_inside_out.ipynb).* After the core, you can run forward and backward passes as separate programs in any order, add gradients in place, log from the backward pass, and define your own differentiation rules.
 #
-# **Prerequisites.** `jax.vjp` and custom rules (lesson 04), Refs (12), residuals (15), types with shardings (17). The schedule of a pipeline (21) is an application. Try to answer these questions from memory.
+# **Prerequisites.** `jax.vjp` and custom rules (lesson 04), Refs (12), residuals (15), types with shardings (17). Try to answer these questions from memory.
 #
 # 1. From 15: What is a residual?
 #
