@@ -343,7 +343,7 @@ def add_transposed(x, y, block):
 #
 # **Example.** `x = [[1, -2, 3], [-4, 5, -6]]`, `b = [1, 1, -5]` and `block = (2, 2)` give `[[2, 0, 0], [0, 6, 0]]`.
 #
-# **Judged.** The values and the dtype, also for blocks that do not divide the matrix or are larger than it. There is one kernel. It has one step for each block, blocks of `x` and of the result of shape `block`, and as many entries of `b` in each step as the block has columns. Its result uses the memory of `x` (`input_output_aliases`). **Not judged.** Whether the block of `b` has one or two axes.
+# **Judged.** The values and the dtype, also for blocks that do not divide the matrix or are larger than it. There is one kernel with one step for each block. Each step uses blocks of `x` and of the result of shape `block`, and as many entries of `b` as the block has columns. The result uses the memory of `x` (`input_output_aliases`). **Not judged.** Whether the block of `b` has one or two axes.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
