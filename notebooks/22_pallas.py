@@ -159,7 +159,7 @@ print(interpreted(rows_kernel, grid=3, in_specs=[two_columns], out_specs=all_sum
 print(x.sum(axis=1))
 
 # %% [markdown]
-# A block of a result stays in fast memory as long as *consecutive* steps select it. So in a grid with several axes, the axis that you sum over must come **last**. Otherwise the steps leave a block and select it again. Interpret mode hides this mistake (*Deeper: a stricter interpreter*).
+# A block of a result stays in fast memory as long as *consecutive* steps select it. So in a grid with several axes, the axis that you sum over must come **last**. Otherwise the steps leave a block and select it again. Interpret mode hides this mistake (*Deeper: a stricter interpreter*). On a GPU, steps run in parallel and cannot share a sum (*Deeper: kernels for GPUs*).
 #
 # ## Edges
 # Two blocks of four columns cover the six columns of `x`, and the second block extends past the edge. `pl.cdiv(6, 4)` divides and rounds up.
@@ -286,7 +286,7 @@ def flash_attention(q, k, v, queries=64, keys=64, kernel=flash_kernel):
 
 
 # %% [markdown]
-# Here is the same function without a kernel.
+# The same function without a kernel:
 
 
 # %%
@@ -315,6 +315,8 @@ ends = []
 for function, marker in ((attention, "o"), (flash_attention, "s")):
     megabytes = [largest(function, *arrays) / 1e6 for arrays in inputs]
     axes.loglog(lengths, megabytes, marker=marker, label=function.__name__)
+    end = lengths[-1], megabytes[-1]
+    axes.annotate(f"{megabytes[-1]:,.0f} MB", end, (-10, 0), textcoords="offset points", ha="right", va="bottom")
     ends.append(f"{function.__name__} {megabytes[0]:.2g} and {megabytes[-1]:,.1f}")
 axes.set(xlabel="tokens", ylabel="largest array, MB", xticks=lengths, xticklabels=lengths)
 axes.legend()
@@ -365,7 +367,7 @@ for argument in range(3):
 # | blocks that do not divide an array | `pl.cdiv` for the grid, and `jnp.where` on positions before a sum or a maximum |
 # | a gradient | `jax.custom_vjp` with a kernel for the backward pass |
 #
-# The JAX documentation has a guide to [Pallas](https://docs.jax.dev/en/latest/pallas/index.html). In the first exercise, you complete the grid of a kernel.
+# The JAX documentation has a guide to [Pallas](https://docs.jax.dev/en/latest/pallas/index.html).
 #
 # ## Deeper: four errors
 # Each of these calls contains one mistake. Find it before you read the explanation below.

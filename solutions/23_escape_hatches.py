@@ -279,7 +279,9 @@ def tides(table, hours):
 # ## A loop that reads and writes on the host
 # **Goal.** Train in one compiled program. In every step, the program reads a batch from the host and appends a line to a log on the host.
 #
-# **Signature.** `train(w, steps, read, log)`. `w` is float32 `(d,)`, and `steps` is a Python int. `read()` is a host function without arguments. It returns the next batch as a float32 NumPy array with shape `(4, d)`. `log(step, value)` is a host function that returns nothing. For each step i = 0, 1, …, `steps` - 1, your program reads a batch, computes `loss(w, batch)` and its gradient, logs i and this loss, and replaces `w` by `w - 0.1 * gradient`. It returns the final `w`. The setup cell contains `loss`.
+# **Signature.** `train(w, steps, read, log)`. `w` is float32 `(d,)`, and `steps` is a Python int. `read()` is a host function without arguments. It returns the next batch as a float32 NumPy array with shape `(4, d)`. `log(step, value)` is a host function that returns nothing. `train` returns the final `w`.
+#
+# For each step i = 0, 1, …, `steps` - 1, your program reads a batch, computes `loss(w, batch)` of the setup and its gradient, logs i and this loss, and replaces `w` by `w - 0.1 * gradient`.
 #
 # **Example.** If all batches are ones, `w` is 0 with d = 1, and `steps` is 2, the log contains (0, 1.0) and (1, 0.64). The result is [0.36].
 #
@@ -591,7 +593,7 @@ def train(w, steps, read, log):
 #
 # **Example.** Two charges of 1 at the positions 0 and 1 have the energy 1.3679. The gradient with respect to `x` is [0.7358, -0.7358].
 #
-# **Judged.** The values, the gradients with respect to `x`, and `jax.jvp` in any direction of `x`, all compiled. All of them also under `vmap`, over either argument or both. The derivative with respect to `charge` is 0, because the simulator does not compute it. Under one `vmap`, the energies of a whole batch take one call of `host_energy`, and gradients take at most one call of each host function (this check is observed). **Not judged.** Second derivatives.
+# **Judged.** The values, the gradients with respect to `x`, and `jax.jvp` in any direction of `x`. All are compiled, and also batched with `vmap` over either argument or both. The derivative with respect to `charge` is 0, because the simulator does not compute it. Under one `vmap`, the energies of a whole batch take one call of `host_energy`, and gradients take at most one call of each host function (this check is observed). **Not judged.** Second derivatives.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -933,7 +935,7 @@ def energy(x, charge):
 #
 # **Example.** For `x` = [3, 3, 1, 1], `eps` = 0 and `groups` = 2, the result is [1, 1, 1, 1]. With `groups` = 1, it is [3, 3, 1, 1] / √5.
 #
-# **Judged.** The values and the gradients with respect to `x`, compiled, for several shapes and both dtypes. `vmap` along any axis but the last, gradients under `vmap`, and `jax.jacrev`. The forward pass is one FFI call and the backward pass a second one, also under `vmap`, and the backward pass uses the `scale` of the forward pass (this check is observed). **Not judged.** `jax.jvp` and second derivatives.
+# **Judged.** The values and the gradients with respect to `x`, compiled, for several shapes and both dtypes. Both are also tested under `vmap` along any axis but the last, and the gradients with `jax.jacrev`. The forward pass is one FFI call and the backward pass a second one, also under `vmap`. The backward pass uses the `scale` of the forward pass (this check is observed). **Not judged.** `jax.jvp` and second derivatives.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1873,7 +1875,9 @@ def sharded_norm(x, eps):
 # ## A table that is too large for the devices
 # **Goal.** The rows of an embedding table are stored on the host, because the table does not fit on a device. Look up the rows of a partitioned batch. Each device requests its own rows only.
 #
-# **Signature.** `lookup(ids, fetch, width)`. `ids` is an `int32[B@data]`, and -1 stands for padding. `fetch` is a host function. It takes a one-dimensional NumPy array of row numbers with an integer dtype, which may be empty, and returns the rows as a float32 NumPy array `(len(rows), width)`. It raises an error for -1, for a row that occurs twice in one call, and for rows that are not all among the ids of one device. `lookup` returns a `float32[B@data,width]`. The rows of padding are 0.
+# **Signature.** `lookup(ids, fetch, width)`. `ids` is an `int32[B@data]`, and -1 stands for padding. `lookup` returns a `float32[B@data,width]`. The rows of padding are 0.
+#
+# `fetch` is a host function. It takes a one-dimensional NumPy array of row numbers with an integer dtype, which may be empty, and returns the rows as a float32 NumPy array `(len(rows), width)`. It raises an error for -1, for a row that occurs twice in one call, and for rows that are not all among the ids of one device.
 #
 # **Example.** On four devices with the ids [2, 2, -1, 0, 5, 1, -1, -1], the first device fetches the row 2 once and uses it twice. The second one fetches the row 0. The last device needs no row.
 #
