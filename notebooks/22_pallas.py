@@ -557,7 +557,7 @@ print_error(lambda: lowered((64, 64)))
 # | 8,192 | 0.54 GB | 0 |
 # | 32,768 | 8.59 GB | 0 |
 #
-# The TPU quickstart in the JAX documentation uses `pl.kernel`, in which you allocate fast memory and start copies yourself. `pallas_call` derives both from the specs.
+# The TPU quickstart in the JAX documentation uses `pl.kernel`, in which you allocate fast memory and start copies yourself. `pallas_call` derives both from the specs. Inside `pl.kernel`, `pltpu.emit_pipeline` does the same, with a grid and specs as in this lesson.
 #
 # For TPUs, also state which axes of the grid are independent, so that several cores can share them: `compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary"))`.
 #
