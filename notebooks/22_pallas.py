@@ -94,7 +94,13 @@ print(interpreted(number_kernel, grid=(2, 3), out_specs=blocks, out_shape=like_x
 
 # %%
 row_blocks = pl.BlockSpec((1, 2), lambda i, j: (0, j))
-add_row = interpreted(add_kernel, grid=(2, 3), in_specs=[blocks, row_blocks], out_specs=blocks, out_shape=like_x)
+add_row = interpreted(
+    add_kernel,
+    grid=(2, 3),
+    in_specs=[blocks, row_blocks],
+    out_specs=blocks,
+    out_shape=like_x,
+)
 print(add_row(x, 100 * jnp.arange(6.0).reshape(1, 6)))
 
 # %% [markdown]
@@ -115,7 +121,10 @@ def copy_kernel(x_ref, out_ref):
     out_ref[...] = x_ref[...]
 
 
-copied = lambda spec: interpreted(copy_kernel, grid=(2, 3), in_specs=[spec], out_specs=blocks, out_shape=like_x)(x)
+def copied(spec):
+    return interpreted(copy_kernel, grid=(2, 3), in_specs=[spec], out_specs=blocks, out_shape=like_x)(x)
+
+
 print(copied(pl.BlockSpec((2, 2), lambda i, j: (2 * i, 2 * j))))
 
 # %% [markdown]
@@ -140,7 +149,8 @@ def sum_kernel(x_ref, out_ref):
 two_columns = pl.BlockSpec((4, 2), lambda j: (0, j))
 all_sums = pl.BlockSpec((4,), lambda j: (0,))
 sums = jax.ShapeDtypeStruct((4,), jnp.float32)
-print(interpreted(sum_kernel, grid=3, in_specs=[two_columns], out_specs=all_sums, out_shape=sums)(x))
+in_three_steps = functools.partial(interpreted, grid=3, in_specs=[two_columns], out_specs=all_sums, out_shape=sums)
+print(in_three_steps(sum_kernel)(x))
 
 # %% [markdown]
 # The first step has to set the sums to 0. A Python `if` cannot depend on `program_id`, which is traced. Instead, `pl.when` runs the function below it if a condition holds.
@@ -155,7 +165,7 @@ def rows_kernel(x_ref, out_ref):
     out_ref[...] += x_ref[...].sum(axis=1)
 
 
-print(interpreted(rows_kernel, grid=3, in_specs=[two_columns], out_specs=all_sums, out_shape=sums)(x))
+print(in_three_steps(rows_kernel)(x))
 print(x.sum(axis=1))
 
 # %% [markdown]
@@ -232,16 +242,16 @@ print("float32 ", mean_of_ones(jnp.float32))
 # **Flash attention** needs only one block of scores at a time. It stores the largest score so far, `top`. If a block contains a larger one, then all terms `exp(score - top)` of the sum change by the same factor, `exp(top - new_top)`.
 
 # %%
-top, total = -np.inf, 0.0
+top, row_sum = -np.inf, 0.0
 for scores in np.array([[1.0, 2.0], [4.0, 3.0]]):  # two blocks of one row
     new_top = max(top, scores.max())
-    total = np.exp(top - new_top) * total + np.exp(scores - new_top).sum()
+    row_sum = np.exp(top - new_top) * row_sum + np.exp(scores - new_top).sum()
     top = new_top
-    print(f"after {scores}: top {top}, sum {total:.4f}")
+    print(f"after {scores}: top {top}, sum {row_sum:.4f}")
 print(f"in one go: {np.exp(np.array([1, 2, 4, 3]) - 4).sum():.4f}")
 
 # %% [markdown]
-# The same factor corrects the weighted sum of the values, `total_ref` below.
+# The same factor corrects the weighted sum of the values, `total_ref` in the kernel.
 #
 # ![On the left, the arrays in slow memory: four blocks of q along i, four blocks of k and v along j, and four blocks of the result. The four by four blocks of scores between them are dashed, because they are never stored as a whole. The step with i = 1 and j = 2 is outlined. The blocks before it in the order of the grid are done. On the right, the fast memory in this step: a block of q, of k and of v, the block of scores, q @ k.T / sqrt(d), and three scratch arrays that are kept from j to j + 1: top, the largest score, sum, the sum of exp(score - top), and total, the sum of exp(score - top) * v. After the last j, block i of the result is total / sum.](../images/pallas_flash.svg)
 
