@@ -148,6 +148,8 @@ print("in a loop:", calls_of(in_a_loop, x))
 print("not used: ", calls_of(jax.jit(lambda x: (pure(x), x + 1)[1]), x))
 
 # %% [markdown]
+# The five iterations share one call, with an argument of shape (3,). A call whose result is not used is removed.
+#
 # ## Three kinds of callbacks
 # | | returns values | may have side effects | runs |
 # |---|---|---|---|
@@ -277,7 +279,7 @@ print(lines)
 
 # %% [markdown] predict="hatches-devices"
 # ## Callbacks on several devices
-# `x` has the shape `(16,)` and is partitioned over eight devices. What does the host function get in `jax.jit(pure)(x)`?
+# `spread` has the shape `(16,)` and is partitioned over eight devices. What does the host function get in `jax.jit(pure)(spread)`?
 #
 # - [ ] eight calls with two numbers each | This happens inside `shard_map`.
 # - [x] one call with all sixteen numbers | Right. XLA cannot partition a Python function. It gathers the array on one device, which makes the call.
@@ -354,7 +356,7 @@ if have_ffi:
     print("under vmap:        ", jnp.abs(along_axis_1 - rms_jnp(jnp.swapaxes(data, 0, 1))).max())
 
 # %% [markdown]
-# Four mistakes are common: an attribute or an array of another dtype, an unknown name, and a missing gradient.
+# Four mistakes are common: an attribute of another dtype, an array of another dtype, an unknown name, and a missing gradient.
 
 # %%
 if have_ffi:
@@ -456,6 +458,9 @@ for size in ((64, 64), (4096, 512)):
     with jax.set_mesh(None):
         calls = [functools.partial(f, v) for f in ON_ONE.values()]
         measured[size] = time_ms(*calls, *(functools.partial(f, many) for f in ON_EIGHT.values()))
+
+# %% [markdown]
+# Each pair of bars is one rung.
 
 # %%
 _, axes = plots.subplots(height=3.6)
