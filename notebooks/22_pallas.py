@@ -104,7 +104,7 @@ add_row = interpreted(
 print(add_row(x, 100 * jnp.arange(6.0).reshape(1, 6)))
 
 # %% [markdown]
-# Step 4 has the indices (1, 1). It added 200 and 300 to the middle of the lower rows.
+# Step 4, with the indices (1, 1), added 200 and 300.
 #
 # The lower part of the figure shows a TPU. While it computes a step, it copies the blocks of the next step and the previous result. If the kernel computes little with each element, it waits for these copies. So a kernel is worth writing if it uses a block several times, or avoids writing a large array to slow memory.
 
@@ -131,14 +131,14 @@ print(copied(pl.BlockSpec((2, 2), lambda i, j: (2 * i, 2 * j))))
 # Interpret mode moved blocks that are outside of `x` back to the edge, and reported nothing. Compiled kernels do not promise this. Other mistakes raise errors (*Deeper: four errors*).
 #
 # ## Accumulate across steps
-# In a sum over an axis, several steps share a block of the result.
+# In a sum over an axis, several steps share a block of the result, which is not initialized.
 
 # %% [markdown] predict="pallas-accumulate"
 # The grid has three steps. Step j reads columns 2j and 2j + 1 of `x`, and every step has the *same* block of the result. The kernel is `out_ref[...] += x_ref[...].sum(axis=1)`. What is the result?
 #
 # - [ ] the sum of each row | This needs sums that start at 0.
 # - [ ] the sum of the last two columns | Steps with the same block share its content, so nothing is lost between them.
-# - [x] NaN | Right. The memory of a result is undefined at first, and interpret mode fills it with NaN.
+# - [x] NaN | Right. Interpret mode fills new memory with NaN.
 
 
 # %%
@@ -237,12 +237,12 @@ print("float32 ", mean_of_ones(jnp.float32))
 # The bfloat16 sum stops at 256, so the mean is 0.5. With the float32 accumulator, only the result is rounded.
 #
 # ## Flash attention
-# Attention mixes the values of T tokens. For each head, it is `softmax(q @ k.T / sqrt(d)) @ v`, where queries, keys and values have the shape (T, d). The softmax divides `exp(score)` by the sum of its row. To avoid overflow, it first subtracts the largest score of the row. So XLA computes all T x T scores before it sums.
+# In attention, T tokens have queries, keys and values, the rows of `q`, `k` and `v` with d numbers each. Each result is a weighted mean of all values: `softmax(q @ k.T / sqrt(d)) @ v`. The softmax divides `exp(score)` by the sum of its row. To avoid overflow, it first subtracts the largest score of the row. So XLA computes all T x T scores before it sums.
 #
 # **Flash attention** needs only one block of scores at a time. It stores the largest score so far, `top`. If a block contains a larger one, then all terms `exp(score - top)` of the sum change by the same factor, `exp(top - new_top)`.
 
 # %%
-top, row_sum = -np.inf, 0.0
+top, row_sum = -np.inf, 0.0  # so the first correction is exp(-inf) = 0
 for scores in np.array([[1.0, 2.0], [4.0, 3.0]]):  # two blocks of one row
     new_top = max(top, scores.max())
     row_sum = np.exp(top - new_top) * row_sum + np.exp(scores - new_top).sum()
