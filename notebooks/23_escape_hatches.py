@@ -148,7 +148,7 @@ print("in a loop:", calls_of(in_a_loop, x))
 print("not used: ", calls_of(jax.jit(lambda x: (pure(x), x + 1)[1]), x))
 
 # %% [markdown]
-# The five iterations share one call, with an argument of shape (3,). A call whose result is not used is removed.
+# The five iterations share one call. The unused call is removed.
 #
 # ## Three kinds of callbacks
 # | | returns values | may have side effects | runs |
@@ -323,7 +323,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(rms_norm, RmsNorm, ffi::Ffi::Bind()
 """
 
 # %% [markdown]
-# **Second, compile it and register it under a name.** `native.load` runs `g++ -std=c++17 -O1 -shared -fPIC -I <jax.ffi.include_dir()>` and loads the library. Without g++, it prints a sentence, and the following cells about the FFI do nothing.
+# **Second, compile it and register it as a *target*, under a name.** `native.load` runs `g++ -std=c++17 -O1 -shared -fPIC -I <jax.ffi.include_dir()>` and loads the library. Without g++, it prints a sentence, and the following cells about the FFI do nothing.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -332,7 +332,8 @@ with tempfile.TemporaryDirectory() as folder:
     library = native.load(source)
 cpu = jax.devices()[0].platform == "cpu"
 if have_ffi := library is not None and cpu:
-    jax.ffi.register_ffi_target("rms_norm", jax.ffi.pycapsule(library.rms_norm), platform="cpu")
+    capsule = jax.ffi.pycapsule(library.rms_norm)  # a Python object with the pointer to the handler
+    jax.ffi.register_ffi_target("rms_norm", capsule, platform="cpu")
 
 # %% [markdown]
 # **Third, call it** with the type of the result. `rms_jnp` is the same function without C++.
@@ -401,10 +402,10 @@ if have_ffi:
         print(f"{name:9s}", [(one.kind, one.elements) for one in list_collectives(program, rows)])
 
 # %% [markdown] predict="hatches-hole"
-# `out_specs=P()` states that all devices have equal results. Here, each device has other rows. What does `jax.shard_map(rms_ffi, in_specs=P("d"), out_specs=P())(rows)` do?
+# `out_specs=P()` states that all devices have equal results. JAX checks this with the type of the result, which does not vary for an FFI call in JAX 0.10.2. Here, each device has other rows. What does `jax.shard_map(rms_ffi, in_specs=P("d"), out_specs=P())(rows)` do?
 #
-# - [ ] It raises an error | It should. JAX would reject the same `out_specs` for `rms_jnp`.
-# - [x] It returns the rows of one device | Right. In JAX 0.10.2, the result of an FFI call has a type that does not vary, and the check relies on this type.
+# - [ ] It raises an error | JAX rejects these `out_specs` for `rms_jnp`, whose type varies. Here, the type does not vary.
+# - [x] It returns the rows of one device | Right. The check accepts the type, although the rows differ.
 # - [ ] It gathers all rows | `out_specs` never communicates.
 
 # %%
@@ -512,28 +513,29 @@ count_calls(
 # The condition holds for one of the four rows of `jnp.eye(4, 3)`. But in a vmapped `cond`, both branches run for each element (lesson 08). So `debug.callback` also runs where the branch is not taken, and `io_callback` is rejected. With `checkpoint`, the forward pass runs again, and so does its `debug.callback`.
 #
 # ## Deeper: gradients inside shard_map
-# This function has a custom rule. We compute its gradient with and without the cast inside of it, and compare with `jnp`.
+# This function has a custom rule. We compute its gradient with the cast inside of this function, after it, and without the cast, and compare with `jnp`.
 
 
 # %%
 def gradient_error(cast):
     def call(x):
         y = rms_ffi(x)
-        return jax.lax.pcast(y, "d", to="varying") if cast else y
+        return jax.lax.pcast(y, "d", to="varying") if cast == "inside" else y
 
     norm = jax.custom_vjp(call)
     norm.defvjp(lambda x: (call(x), x), functools.partial(rms_backward, 1e-5))
-    on_shards = jax.shard_map(lambda x: jnp.sin(norm(x) * x), in_specs=P("d"), out_specs=P("d"))
+    after = lambda y: jax.lax.pcast(y, "d", to="varying") if cast == "after" else y
+    on_shards = jax.shard_map(lambda x: jnp.sin(after(norm(x)) * x), in_specs=P("d"), out_specs=P("d"))
     found = jax.jit(jax.grad(lambda x: on_shards(x).sum()))(rows)
     return jnp.abs(found - jax.grad(lambda x: jnp.sin(rms_jnp(x) * x).sum())(rows)).max()
 
 
 if have_ffi:
-    print("error of the gradient without pcast:", gradient_error(False))
-    print("error of the gradient with pcast:   ", gradient_error(True))
+    for cast in ("inside", "after", "none"):
+        print(f"cast: {cast:6s}  error of the gradient: {gradient_error(cast):.2g}")
 
 # %% [markdown]
-# Without the cast, JAX adds the cotangents of all devices. The result is wrong, and no error is raised.
+# Without a cast inside, the result of `norm` has a type that does not vary. When such a value is combined with one that varies, JAX casts it, and the transpose of this cast is a `psum` of the cotangents (lesson 19). So the rule gets the sum of the cotangents of all devices, although each device has other rows. A cast after `norm` is the same cast. The gradient is wrong, and no error is raised.
 #
 # ## Deeper: CUDA
 # `rms_ffi` calls a target by its name, and the same Python code runs on a GPU. Only the registration differs:
