@@ -2389,7 +2389,7 @@ for shape, block, count in (((5, 11), (2, 4), 9), ((4, 6), (4, 2), 3), ((3, 4), 
         require(not extra, f"there is arithmetic outside of the kernels: {', '.join(sorted(set(extra)))}.")
 
 # %% [markdown] why="pallas-online-softmax"
-# A sum that was computed with an old maximum is corrected by one factor, so the maximum does not need a sweep of its own. Flash attention goes further. It multiplies the weights by the values, so the second sweep disappears, and only a division remains. The index map `(i, sweep * j)` keeps the first sweep at one block of the result. With `(i, j)`, both sweeps select each block, which a TPU then writes twice, and the stricter interpreter of the lesson rejects it. **Next:** Why does the logarithm of the sum of exponentials of each row need only one sweep?
+# A sum that was computed with an old maximum is corrected by one factor, so the maximum does not need a sweep of its own. Flash attention goes further. It multiplies the weights by the values, so the second sweep disappears, and only a division remains. The index map `(i, sweep * j)` keeps the first sweep at one block of the result. With `(i, j)`, both sweeps select each block, and the stricter interpreter of the lesson rejects the second visit. **Next:** Why does the logarithm of the sum of exponentials of each row need only one sweep?
 
 
 # %% wrong="pallas-online-softmax" because="Computes the softmax of each block. The maximum and the sum have to be those of the whole row."
