@@ -2167,8 +2167,9 @@ def probe_lookup(ids, other, table, each):
 
 
 rng = inputs.rng()
+width = int(rng.integers(2, 6))
 for sizes, names in (((8,), ("data",)), ((4,), ("data",)), ((2, 3), ("data", "model"))):
-    mesh, each, width = grid(*sizes, names=names), int(rng.integers(3, 6)), int(rng.integers(2, 6))
+    mesh, each = grid(*sizes, names=names), int(rng.integers(3, 6))
     table = rng.normal(size=(40, width)).astype(np.float32)
     batches = rng.integers(0, 40, size=(2, sizes[0], each)).astype(np.int32)
     batches[:, 0, 1], batches[:, 0, 2] = (batches[:, 0, 0] + 1) % 40, batches[:, 0, 0]  # not next to each other
