@@ -50,12 +50,12 @@ rng = np.random.default_rng(20)
 # ## Partition the layers
 # With FSDP, every device gathers whole weights and computes whole layers for its own examples. So a batch of 64 examples uses at most 64 devices.
 #
-# **What if each device computes with only the part of the weight that it stores?** This is *[tensor parallelism](../docs/glossary.md#tensor-parallelism)*. Several devices then share the work for the same examples, and they communicate activations instead of weights. There are two ways to partition the weight in a product `x @ w`.
+# **What if each device computes with only the part of the weight that it stores?** This is *[tensor parallelism](../docs/glossary.md#tensor-parallelism)*. Several devices then share the work for the same examples, and communicate activations instead of weights. There are two ways to partition the weight in `x @ w`.
 #
 # - **By columns.** Each device multiplies the whole `x` by some columns of `w` and gets these columns of the result. Nothing is communicated.
 # - **By rows.** Each device multiplies some columns of `x` by the matching rows of `w` and gets a partial sum of the whole result. An all-reduce adds the partial sums.
 #
-# The MLP of a transformer has two products and an activation function in between. In the figure, the first weight is partitioned by columns and the second one by rows.
+# An MLP has two products, with an activation function in between. In the figure, the first weight is partitioned by columns and the second one by rows.
 #
 # ![An MLP with tensor parallelism on two devices. Both devices have all tokens of the input. The first weight is partitioned by columns, so each device has half of the hidden units. The second weight is partitioned by rows, so each device has partial sums of the whole result, and an all-reduce adds them.](../images/tensor_parallel_layouts.svg)
 #
@@ -87,7 +87,7 @@ print("largest difference:", np.abs(partial_sums[0] + partial_sums[1] - whole).m
 # 2. Each device stores exactly the rows of `w2` that belong to its hidden units.
 #
 # ## The layout on a mesh
-# On a mesh of four by two devices, we partition the batch along `data` and the weights along `model`. Two devices with the same examples then share the work for them. Compare `w1` and `w2`.
+# On a mesh of four by two devices, we partition the batch along `data` and the weights along `model`. Compare `w1` and `w2`.
 
 # %%
 auto = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2, devices=eight)
@@ -101,14 +101,15 @@ def place(mesh, arrays, specs):
 
 params = place(auto, weights, SPECS)
 batch = place(auto, {"x": tokens, "y": targets}, {"x": P("data"), "y": P("data")})
-plots.show_shardings(params, "Two weights on a mesh of four by two devices.")
+shown = {"first token of each example": batch["x"][:, 0]} | params
+plots.show_shardings(shown, "A part of the batch and two weights on a mesh of four by two devices.")
 
 # %% [markdown] predict="tp-columns-columns"
 # Suppose you partition `w1` **and** `w2` by columns. The result should have the layout of the batch, with all columns on each device. What is communicated in the forward pass?
 #
 # - [ ] nothing, because products by columns need no communication | This holds only if each device has all columns of the input.
 # - [ ] one all-reduce | There are no partial sums, because the summed axes are not partitioned on both sides.
-# - [x] two all-gathers | Right. The hidden units are gathered before the second product. Then each device has half of the columns of the result, so they are gathered too.
+# - [x] two all-gathers | Right. The hidden units are gathered before the second product. Then the columns of the result are gathered too.
 
 
 # %%
@@ -131,9 +132,9 @@ for second in ("columns", "rows"):
     print(f"    one device sends {sum(map(sent, found)):,.0f} elements")
 
 # %% [markdown]
-# *Columns, then rows* sends less than half as much. It is the layout of Megatron-LM ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053)).
+# *Columns, then rows* sends less than half as much. This is the layout of Megatron-LM ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053)).
 #
-# We train with this layout in Auto mode, so the code of the training step contains nothing about shardings. Compare both losses and the memory.
+# We train with this layout in Auto mode, so the code of the training step contains nothing about shardings. Compare losses and memory.
 
 
 # %%
@@ -180,11 +181,11 @@ report(mlp, weights, SPECS, auto)
 #
 # | along | adds | elements on each device |
 # |---|---|---|
-# | `model` | the result, as in the forward pass | 2 examples · 16 tokens · 64 |
+# | `model` | the result, as in the forward pass | 2 · 16 · 64 |
 # | `data` | the gradients of the two halves of the weights | 64 · 128 + 128 · 64 |
 # | `model` | the gradient of the input | 2 · 16 · 64 |
 #
-# In the backward pass, the two ways of partitioning change roles. The gradient with respect to `x` of `x @ w1` is `g @ w1.T`, and `w1.T` is partitioned by rows.
+# In the backward pass, the two ways change roles. If `g` is the gradient of `x @ w1`, the gradient of `x` is `g @ w1.T`, and `w1.T` is partitioned by rows.
 #
 # | weight | forward pass | gradient of the input |
 # |---|---|---|
@@ -241,7 +242,7 @@ def manual_attention(params, x):
 report(manual_attention, heads, HEAD_SPECS, mesh)
 
 # %% [markdown]
-# Again, the forward pass has one all-reduce. But the last all-reduce of the gradient is three times as large as that of the MLP. Queries, keys and values each contribute to the gradient of `x`. JAX casts `x` once for each of the three products, so each contribution is all-reduced. If you cast `x` yourself, before the products, each device adds its contributions first.
+# The forward pass has one all-reduce. But the last all-reduce of the gradient is three times as large as that of the MLP. Queries, keys and values each contribute to the gradient of `x`. JAX casts `x` once for each of the three products, so each contribution is all-reduced. If you cast `x` yourself, before the products, each device adds its contributions first.
 
 
 # %%
@@ -310,7 +311,7 @@ for m in (1, 2, 4, 8):
     print(f"M = {m}:", ", ".join(f"{kb:.0f} kB {name}" for name, kb in kilobytes.items()))
 
 # %% [markdown]
-# With tensor parallelism alone, TODO.
+# An eighth of 886 kB would be 111 kB. With tensor parallelism alone, each of eight devices stores copies of all tokens before and after the norm. With sequence parallelism, only the gathered tokens are not partitioned.
 #
 # ## When does tensor parallelism pay off?
 # With more devices, each device computes less, but it does not send less. **How many devices are useful?** Consider the forward pass of an MLP with t tokens of width d and f hidden units.
@@ -318,7 +319,7 @@ for m in (1, 2, 4, 8):
 # - Each of the two products takes 2 t d f floating-point operations, so each device computes 4 t d f / M of them.
 # - In the all-reduce of t d elements, each device sends 2 (M - 1) / M · t d elements.
 #
-# Do the formulas match a compiled program?
+# Does a compiled program agree?
 
 # %%
 x = jax.device_put(tokens, P("data"))
@@ -328,7 +329,7 @@ print(f"elements sent: {2 * (m - 1) / m * t * D:,.0f} by the formula, ", end="")
 print(f"{sum(map(sent, list_collectives(manual_mlp, params, x))):,.0f} in the program")
 
 # %% [markdown]
-# The program's operations include the activation function. We estimate both times by dividing by an accelerator's peak rate and bandwidth. The last Deeper section lists the sources of these rates.
+# The program's operations include the activation function. We estimate both times by dividing by an accelerator's peak rate and bandwidth. The last Deeper section lists their sources.
 
 # %% [markdown] predict="tp-batch"
 # Communication takes half as long as computation. You double the number of tokens. What happens to this ratio?
@@ -371,11 +372,11 @@ for chip in ("H100, between nodes", "H100, in a node"):
     axes.plot(m, times_ms(chip, m)[1], label=f"communicate, {chip[6:]}")
     limit = 1 + f * bandwidth / peak
     axes.plot(limit, times_ms(chip, limit)[0], "o", color=plots.INK)
-    axes.annotate(f"M = {limit:.1f}", (limit, times_ms(chip, limit)[0]), xytext=(8, 4), textcoords="offset points")
+    axes.annotate(f"M = {limit:.1f}", (limit, times_ms(chip, limit)[0]), xytext=(-2, 15), textcoords="offset points")
 axes.loglog(base=2)
 for axis in (axes.xaxis, axes.yaxis):
     axis.set_major_formatter("{x:g}")
-axes.set(xlabel="H100s along model, M", ylabel="ms")
+axes.set(xlabel="H100s along model, M", ylabel="ms", ylim=(0.1, 12))
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 limits = ", ".join(f"{1 + f * bandwidth / peak:.1f} ({chip})" for chip, (peak, bandwidth) in CHIPS.items())
 plots.show(f"Milliseconds of an MLP's forward pass. Both times are equal at M = {limits}.")
@@ -384,7 +385,7 @@ print("both times are equal at M =", limits)
 # %% [markdown]
 # With 2 bytes per element, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**.
 #
-# Inside a node of H100s, or along one axis of TPUs, this limit is about 14 to 16 devices. Between nodes, it is two. So on H100s, tensor parallelism usually stays inside a node of eight.
+# Inside a node of H100s, or along one axis of TPUs, this limit is about 14 to 16. Between nodes, it is two. So on H100s, tensor parallelism usually stays inside a node of eight.
 #
 # The core ends here.
 
@@ -499,7 +500,7 @@ plots.show_shardings({"w1": params["w1"], "w2": params["w2"]}, "Two weights on a
 # - Tensor parallelism all-reduces the result along `model`.
 # - Data parallelism all-reduces the gradients along `data`. A small all-reduce along `data` and `fsdp` averages the loss.
 #
-# This program all-reduces 4,096 elements along `data` **before** it reduce-scatters them along `fsdp`. JAX casts the weights to values that vary along `data` only after the all-gather, and the backward pass runs in the reverse order. If you cast the weights before the all-gather, the reduce-scatter comes first.
+# This program all-reduces 16,384 elements along `data` **before** it reduce-scatters them along `fsdp`. JAX casts the weights to values that vary along `data` only after the all-gather, and the backward pass runs in the reverse order. If you cast the weights before the all-gather, the reduce-scatter comes first.
 
 
 # %%
@@ -514,7 +515,7 @@ with jax.set_mesh(cube):
     print("largest difference of the gradients:", max(jnp.abs(one - other).max() for one, other in pairs))
 
 # %% [markdown]
-# Now only 2,048 elements are all-reduced along `data`, half as many. The gradients agree up to rounding.
+# Now only 8,192 elements are all-reduced along `data`, half as many. The gradients agree up to rounding.
 #
 # The last axis of a mesh varies fastest in the order of the devices. So in this mesh, devices along `model`, which communicate most often, have consecutive numbers. `jax.make_mesh` also takes the topology of TPUs into account.
 #
