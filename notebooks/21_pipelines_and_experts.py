@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 21 · Pipelines and experts: models that no device can store
 #
-# *The core takes about 35 minutes. Twelve "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run a pipeline, send tokens to experts on other devices, and choose a mesh.
+# *The core takes about 35 minutes. Thirteen "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run a pipeline, send tokens to experts on other devices, and choose a mesh.
 #
 # **Prerequisites.** `scan` (lesson 08), FSDP (18), `shard_map`, its collectives and `pcast` (19). Try to answer these questions from memory.
 #
@@ -97,7 +97,7 @@ mesh = jax.make_mesh((4, 2), ("stage", "data"), devices=eight)
 jax.set_mesh(mesh)
 width = 16
 draw_weights = lambda *shape: (rng.normal(size=shape) / 8).astype(np.float32)
-weights = {"w1": draw_weights(8, width, 32), "b1": draw_weights(8, 32), "w2": draw_weights(8, 32, width)}
+weights = {"w1": draw_weights(8, width, 32), "b1": draw_weights(8, 32), "w2": draw_weights(8, 32, width)}  # 8 blocks
 params = jax.tree.map(lambda leaf: jax.device_put(leaf, P("stage")), weights)
 plots.show_shardings({"b1, a row for each block": params["b1"]}, "Each stage stores two of the eight blocks.")
 
@@ -115,26 +115,36 @@ def all_blocks(weights, x):  # one device, or one stage
 
 
 # %%
-def pipeline_loss(params, xs, ys, cast=("data",), apply=all_blocks):
-    """Code of one device. xs, ys (M, B, width): micro-batches. Returns the mean squared error of the whole batch."""
+def pipeline(params, xs, apply=all_blocks):
+    """Code of one device. xs (M, B, width): micro-batches. Returns the results of this stage in the last M iterations."""
     last, me, count = jax.lax.axis_size("stage") - 1, jax.lax.axis_index("stage"), len(xs)
-    params = jax.lax.pcast(params, cast, to="varying")
-    xs, ys = jax.lax.pcast((xs, ys), "stage", to="varying")
+    to_next = [(i, i + 1) for i in range(last)]
+    xs = jax.lax.pcast(xs, "stage", to="varying")
 
-    def iteration(carry, t):
-        arrived, total = carry
-        result = apply(params, jnp.where(me == 0, xs[jnp.minimum(t, count - 1)], arrived))
-        error = jnp.mean((result - ys[t - last]) ** 2)
-        total += jnp.where((me == last) & (t >= last), error, 0)  # the other results belong to the bubble
-        return (jax.lax.ppermute(result, "stage", [(i, i + 1) for i in range(last)]), total), None
+    def iteration(arrived, t):
+        x = jnp.where(me == 0, xs[jnp.minimum(t, count - 1)], arrived)
+        result = apply(params, x)
+        return jax.lax.ppermute(result, "stage", to_next), result
 
-    start = jnp.zeros_like(xs[0]), jax.lax.pcast(jnp.float32(0), ("stage", "data"), to="varying")
-    (_, total), _ = jax.lax.scan(iteration, start, jnp.arange(count + last))
-    return jax.lax.pmean(jax.lax.psum(total, "stage"), "data") / count
+    return jax.lax.scan(iteration, jnp.zeros_like(xs[0]), jnp.arange(count + last))[1][last:]
 
 
 # %% [markdown]
-# Only the last stage has results of the whole network, so the errors of the other stages are replaced by 0. Does the loss match that of one device?
+# The last stage has the first result of the whole network in iteration S - 1, so the slice `[last:]` removes the iterations before it. The results of other stages are those of inner layers, so the loss replaces their errors by 0.
+
+
+# %%
+def pipeline_loss(params, xs, ys, cast=("data",), apply=all_blocks):
+    """Code of one device. Returns the mean squared error of the whole batch."""
+    params = jax.lax.pcast(params, cast, to="varying")  # the next section explains this line
+    results = pipeline(params, xs, apply)
+    is_last = jax.lax.axis_index("stage") == jax.lax.axis_size("stage") - 1
+    error = jnp.where(is_last, jnp.mean((results - ys) ** 2), 0)
+    return jax.lax.pmean(jax.lax.psum(error, "stage"), "data")
+
+
+# %% [markdown]
+# Does the loss match that of one device?
 
 # %%
 teacher = {k: draw_weights(*v.shape[1:]) * 3 for k, v in weights.items()}
@@ -144,13 +154,7 @@ batches = [jax.device_put(array, P(None, "data")) for array in (xs, ys)]
 specs = {"in_specs": (P("stage"), P(None, "data"), P(None, "data")), "out_specs": P()}
 pipelined = jax.jit(jax.shard_map(pipeline_loss, **specs))
 
-
-# %%
-@jax.jit
-def one_device_loss(weights, xs, ys):
-    return jnp.mean((all_blocks(weights, xs) - ys) ** 2)
-
-
+one_device_loss = jax.jit(lambda weights, xs, ys: jnp.mean((all_blocks(weights, xs) - ys) ** 2))
 on_one = [jax.device_put(tree, eight[0]) for tree in (weights, xs, ys)]
 with jax.set_mesh(None):
     print("one device:", one_device_loss(*on_one))
@@ -187,7 +191,9 @@ for cast in ((), ("data",)):
 # Both gradients are correct. With the cast, they are all-reduced once, after the loop.
 #
 # ## Experts
-# A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** replaces the MLP of a layer with many MLPs, the *experts*. A *router* chooses one or a few experts per token, so the work per token does not grow with the number of experts. The router is a matrix that computes one logit per expert. In *top-1 routing*, a token goes to the expert with the largest logit. The result is multiplied by the softmax probability of this expert, the *gate*.
+# A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** replaces the MLP of a layer with many MLPs, the *experts*. A *router* chooses one or a few experts per token, so the work per token does not grow with the number of experts.
+#
+# The router is a matrix that computes one logit per expert. In *top-1 routing*, a token goes to the expert with the largest logit. The result is multiplied by the softmax probability of this expert, the *gate*.
 
 # %%
 row = jax.make_mesh((8,), ("expert",), devices=eight)
@@ -249,7 +255,9 @@ print("combined:", combined)
 # %% [markdown]
 # The token 40 is the third of expert 1, so it is dropped, and its result is 0.
 #
-# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e, and a second one returns the results.
+# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e, and a second one returns the results. The figure adds a second device to the example.
+#
+# ![Two devices with four tokens each and one expert each, with a capacity of two. Tokens are coloured by their expert. Each device copies its tokens into a buffer with a row for each expert, and drops the fourth token. An all-to-all exchanges the rows, so that device 0 has the tokens of both devices for expert 0, and device 1 those for expert 1. After a second all-to-all, each device combines the results of its own tokens. The result of a dropped token is 0.](../images/expert_dispatch.svg)
 
 
 # %%
@@ -300,7 +308,7 @@ for factor in factors:
     sizes.append(sum(one.bytes for one in list_collectives(layer, *placed) if one.kind == "all-to-all") / 1000)
 _, (left, right) = plots.subplots(1, 2, height=2.3)
 left.plot(factors, fractions, marker="o")
-left.set(xlabel="capacity factor", ylabel="dropped tokens", ylim=(0, None))
+left.set(xlabel="capacity factor", ylabel="fraction of tokens dropped", ylim=(0, None))
 right.plot(factors, sizes, marker="s", color=plots.COLOURS[1])
 right.set(xlabel="capacity factor", ylabel="kB in all-to-alls", ylim=(0, None))
 told = ", ".join(f"{f:g}: {d:.0%}" for f, d in zip(factors, fractions, strict=True))
@@ -313,77 +321,55 @@ plots.show(
 # A larger capacity drops fewer tokens, but the all-to-alls send more. *Deeper: balance the experts* changes the router.
 #
 # ## Which mesh for which model?
-# Each kind of parallelism sends different arrays. A transformer has P parameters and L layers of width d, and processes B tokens per step. With r = (N - 1) / N, each of N devices sends (lesson 19):
+# Each kind of parallelism sends different arrays. A transformer has P parameters and L layers of width d, and a step processes B tokens on N devices. On a ring (lesson 19), each device sends r S elements in an all-gather or a reduce-scatter of S elements, and 2 r S in an all-reduce, with r = (N - 1) / N.
 #
-# | | partitions | collectives of a step | elements sent |
-# |---|---|---|---|
-# | data parallelism (DP) | tokens | an all-reduce of gradients | 2 r P |
-# | FSDP | tokens, state | two all-gathers of parameters, a reduce-scatter of gradients | 3 r P |
-# | tensor parallelism (TP) | each layer | four all-reduces of activations per layer | 8 r L B d |
-# | pipeline (PP) | layers | permutes of activations and their gradients | 2 B d |
-# | experts (EP) | tokens, experts | four all-to-alls per layer (other parameters as in DP) | 4 r L B d / N |
+# | | collectives of a step | elements that a device sends |
+# |---|---|---|
+# | data parallelism (DP) | an all-reduce of all gradients | 2 r P |
+# | FSDP | two all-gathers of all parameters, a reduce-scatter of all gradients | 3 r P |
+# | tensor parallelism (TP) | four all-reduces of activations in each layer | 4 L · 2 r B d |
+# | pipeline (PP) | permutes of activations, and of their gradients | 2 B d |
 #
-# Our planner evaluates this table for [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p). We assume that each device sends along one of its links.
-
+# Computing takes 6 operations for each token and parameter, and PP adds the bubble. A stored parameter takes 16 bytes (lesson 18). We plan for [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p), and assume that each device sends along one of its links.
 
 # %%
 # Stated for a chip: 95 GB, 459 TFLOP/s in bfloat16, and 1200 GB/s over its six links in both directions together.
 V5P = {"memory": 95e9, "flops": 459e12, "bandwidth": 1200e9 / 6 / 2}
-ITEM = 2  # bytes of what is sent
 
 
-def costs(P, shared, layers, width, B, n):
-    """For each kind: parameters on a device, bytes of activations, elements sent. `shared`: parameters of no expert."""
-    ring, acts = (n - 1) / n, 2 * B * width * layers / n  # 2 bytes for each layer, as with jax.checkpoint
-    to_experts = 4 * layers * ring * B * width / n * (shared < P)
-    return {
-        "DP": (P, acts, 2 * ring * P),
-        "FSDP": (P / n, acts, 3 * ring * P),
-        "TP": (P / n, acts * n, 8 * layers * ring * B * width),
-        "PP": (P / n, acts, 2 * B * width),
-        "EP": (shared + (P - shared) / n, acts, 2 * ring * shared + to_experts),
+def plan(P, layers, width, tokens, n, micro_batches=32):
+    """For each kind: bytes on a device, seconds to compute, seconds to send."""
+    r, compute = (n - 1) / n, 6 * P * tokens / n / V5P["flops"]
+    acts = 2 * layers * tokens * width  # bytes of the activations between layers, in bfloat16
+    kinds = {  # bytes on a device, elements sent, factor of the bubble
+        "DP": (16 * P + acts / n, 2 * r * P, 1),
+        "FSDP": ((16 * P + acts) / n, 3 * r * P, 1),
+        "TP": (16 * P / n + acts, 8 * layers * r * tokens * width, 1),
+        "PP": ((16 * P + acts) / n, 2 * tokens * width, 1 + (n - 1) / micro_batches),
     }
+    return {k: (size, compute * bubble, 2 * sent / V5P["bandwidth"]) for k, (size, sent, bubble) in kinds.items()}
 
 
 # %% [markdown]
-# A stored parameter takes 16 bytes, and computing takes 6 operations for each token and each parameter that the token uses. PP adds the bubble.
+# A model has 8 billion parameters, and a step has 32 sequences of 8,192 tokens. Which kinds fit into memory, and which of them is fastest?
 
 
 # %%
-def plan(P, layers, width, batch, sequence, n, machine, micro_batches=32, experts=0.0):
-    """Bytes on one device, and seconds to compute and to send. `experts`: parameters of which a token uses 1 / n."""
-    B, table = batch * sequence, {}
-    for name, (stored, acts, elements) in costs(P, P - experts, layers, width, B, n).items():
-        bubble = (n - 1) / micro_batches if name == "PP" else 0
-        compute = 6 * (P - experts + experts / n) * B / (n * machine["flops"]) * (1 + bubble)
-        table[name] = 16 * stored + acts, compute, ITEM * elements / machine["bandwidth"]
-    return table
+def print_plan(table):
+    for name, (size, compute, send) in table.items():
+        fits = "fits" if size <= V5P["memory"] else "too large"
+        print(f"{name:5s}{size / 1e9:9.1f} GB  {fits:10s} compute {compute:7.3f} s   send {send:7.3f} s")
 
 
-def print_plan(table, machine):
-    for name, (stored, compute, sending) in table.items():
-        fits = "fits" if stored <= machine["memory"] else "too large"
-        print(f"{name:5s}{stored / 1e9:9.1f} GB  {fits:10s} compute {compute:7.3f} s   send {sending:7.3f} s")
-
+print_plan(plan(P=8e9, layers=32, width=4096, tokens=32 * 8192, n=32))
 
 # %% [markdown]
-# We plan two models. The second one has 32 experts, each with 4 billion parameters across all layers. Which rows fit into memory, and which of them is fastest?
-
-# %%
-print("8 billion parameters, 32 layers of width 4096, 32 sequences of 8192 tokens, 32 devices")
-print_plan(plan(8e9, 32, 4096, 32, 8192, 32, V5P), V5P)
-print("\nThe same with 32 experts of 4 billion parameters, and 1 billion other parameters")
-print_plan(plan(129e9, 32, 4096, 32, 8192, 32, V5P, experts=128e9), V5P)
-
-# %% [markdown]
-# For the first model:
-#
-# - DP stores 16 · 8 = 128 GB of state, which is too large.
+# - DP stores 16 · 8 = 128 GB on every device, which is too large.
 # - FSDP stores 1/32 of it. Sending takes 0.47 s, less than computing.
 # - TP sends all activations in every layer, which takes more than ten times as long.
 # - PP sends the least, but the bubble of 32 stages with 32 micro-batches almost doubles the time.
 #
-# So FSDP is best. For the second model, FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 0.12 s.
+# So FSDP is best for this model. *Deeper: experts in the planner* adds expert parallelism.
 #
 # The core ends here.
 
@@ -432,17 +418,38 @@ print("type of the trained weights:", jax.typeof(trained["w1"]))
 # %% [markdown]
 # They do. The trained weights are still partitioned along `stage`.
 #
+# ## Deeper: experts in the planner
+# In expert parallelism (EP), each device stores one expert of every layer, and all other parameters. The gradients of the other parameters are all-reduced, as in DP. Each layer has four all-to-alls of the B / N tokens of a device, two in each direction. So a device sends 4 r L B d / N elements in addition. A token uses one of N experts.
+
+
+# %%
+def plan_experts(experts, shared, layers, width, tokens, n):
+    """`plan` for a model with n experts, of which a token uses one. `experts`: parameters of all experts together."""
+    used, r = shared + experts / n, (n - 1) / n  # the parameters that a token uses, which EP stores on a device
+    table = plan(experts + shared, layers, width, tokens, n)
+    table = {k: (size, compute * used / (experts + shared), send) for k, (size, compute, send) in table.items()}
+    size = 16 * used + 2 * layers * tokens * width / n
+    elements = 2 * r * shared + 4 * r * layers * tokens * width / n
+    return table | {"EP": (size, table["FSDP"][1], 2 * elements / V5P["bandwidth"])}
+
+
+print("32 experts of 4 billion parameters, and 1 billion other parameters")
+print_plan(plan_experts(128e9, 1e9, layers=32, width=4096, tokens=32 * 8192, n=32))
+
+# %% [markdown]
+# FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 0.12 s.
+#
 # ## Deeper: when FSDP reaches its limit
-# FSDP sends parameters, so its cost does not depend on the batch. Computing takes longer for a larger batch. Above which batch size does computing take longer than sending? We plan the first model for several batches.
+# FSDP sends parameters, so its cost does not depend on the batch. Computing takes longer for a larger batch. Above which batch size does computing take longer than sending? We plan the model of the core for several batches.
 
 # %%
 batches_in_tokens, n = 2.0 ** np.arange(13, 25), 32
 lines = {name: [] for name in ("FSDP", "TP", "PP")}
 for B in batches_in_tokens:
-    table = plan(8e9, 32, 4096, B / 8192, 8192, n, V5P)
+    table = plan(8e9, 32, 4096, B, n)
     for name, values in lines.items():
         values.append(table[name][2])
-compute = [plan(8e9, 32, 4096, B / 8192, 8192, n, V5P)["FSDP"][1] for B in batches_in_tokens]
+compute = [plan(8e9, 32, 4096, B, n)["FSDP"][1] for B in batches_in_tokens]
 _, axes = plots.subplots(height=2.7)
 axes.plot(batches_in_tokens, compute, color=plots.INK, linewidth=3, alpha=0.5, label="computing", linestyle="-")
 for name, values in lines.items():
