@@ -308,7 +308,7 @@ for m in (1, 2, 4, 8):
             activations = [one for one in residuals if one.ndim == 3]  # without the weights
             shards = [one.sharding.shard_shape(one.shape) for one in activations]
             kilobytes[name] = sum(4 * math.prod(shard) for shard in shards) / 1000
-    print(f"M = {m}:", ", ".join(f"{kb:.0f} kB {name}" for name, kb in kilobytes.items()))
+    print(f"M = {m}:", ", ".join(f"{name} {kb:.0f} kB" for name, kb in kilobytes.items()))
 
 # %% [markdown]
 # An eighth of 886 kB would be 111 kB. With tensor parallelism alone, each of eight devices stores copies of all tokens before and after the norm. With sequence parallelism, only the gathered tokens are not partitioned.
@@ -602,4 +602,4 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 # | partitioned tokens between the products | `all_gather` before, `psum_scatter` after |
 # | to choose M | M below 1 + f · bandwidth / peak, inside a node |
 #
-# In the first exercise, you complete the layout of four layers.
+# In the first exercise, you complete the layout of four layers with biases.
