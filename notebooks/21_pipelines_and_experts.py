@@ -255,7 +255,7 @@ print("combined:", combined)
 # %% [markdown]
 # The token 40 is the third of expert 1, so it is dropped, and its result is 0.
 #
-# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e, and a second one returns the results. The figure adds a second device to the example.
+# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e, and a second one returns the results. The figure adds a second device to the example. The next function contains its steps, left to right.
 #
 # ![Two devices with four tokens each and one expert each, with a capacity of two. Tokens are coloured by their expert. Each device copies its tokens into a buffer with a row for each expert, and drops the fourth token. An all-to-all exchanges the rows, so that device 0 has the tokens of both devices for expert 0, and device 1 those for expert 1. After a second all-to-all, each device combines the results of its own tokens. The result of a dropped token is 0.](../images/expert_dispatch.svg)
 
