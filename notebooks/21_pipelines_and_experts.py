@@ -111,7 +111,9 @@ def all_blocks(weights, x):  # one device, or one stage
 
 
 # %% [markdown]
-# All devices run the same loop. In iteration t, stage s works on micro-batch t - s. Stage 0 reads micro-batch t, and every other stage uses the activations that it received. A permute sends the result to the next stage. After M + S - 1 iterations, the last micro-batch has left the last stage.
+# All devices run the same loop. Its iterations are the columns of the forward passes in the figure. In iteration t, stage s works on micro-batch t - s. Stage 0 reads micro-batch t, and every other stage uses the activations that it received. A permute sends the result to the next stage.
+#
+# A device cannot skip an iteration. In the bubble, it computes a result that is never used. For example, stage 0 reads the last micro-batch again, but its result would reach the last stage only after the loop.
 
 
 # %%
@@ -119,18 +121,19 @@ def pipeline(params, xs, apply=all_blocks):
     """Code of one device. xs (M, B, width): micro-batches. Returns the results of this stage in the last M iterations."""
     last, me, count = jax.lax.axis_size("stage") - 1, jax.lax.axis_index("stage"), len(xs)
     to_next = [(i, i + 1) for i in range(last)]
-    xs = jax.lax.pcast(xs, "stage", to="varying")
+    xs = jax.lax.pcast(xs, "stage", to="varying")  # the carry has the type of xs[0], and varies along stage
 
     def iteration(arrived, t):
         x = jnp.where(me == 0, xs[jnp.minimum(t, count - 1)], arrived)
         result = apply(params, x)
         return jax.lax.ppermute(result, "stage", to_next), result
 
-    return jax.lax.scan(iteration, jnp.zeros_like(xs[0]), jnp.arange(count + last))[1][last:]
+    _, results = jax.lax.scan(iteration, jnp.zeros_like(xs[0]), jnp.arange(count + last))
+    return results[last:]
 
 
 # %% [markdown]
-# The last stage has the first result of the whole network in iteration S - 1, so the slice `[last:]` removes the iterations before it. The results of other stages are those of inner layers, so the loss replaces their errors by 0.
+# The last stage has the first result of the whole network in iteration S - 1, so the slice `[last:]` removes the iterations before it. The results of other stages are those of inner layers, so the loss replaces their errors by 0. Then the `psum` along `stage` gives all stages the error of the last one, and the `pmean` averages over the devices along `data`.
 
 
 # %%
@@ -163,17 +166,19 @@ for one in list_collectives(pipelined, params, *batches):
     print(f"{one.kind} of {one.elements} elements, {one.times} times")
 
 # %% [markdown]
-# They agree. The permute sends one micro-batch in each of 12 + 4 - 1 = 15 iterations.
+# They agree. The permute sends one micro-batch in each of 12 + 4 - 1 = 15 iterations. The all-reduces of one element are the `psum` and the `pmean` of the loss.
 #
 # ## The backward pipeline
 # The transpose of a permute is a permute in the opposite direction. So **`jax.grad` derives the backward pipeline**.
+#
+# The gradients of the parameters need one more collective. The two devices of a stage have the same parameters but different examples, so their gradients must be added. In terms of types, the parameters do not vary along `data`, but the activations do. Before JAX multiplies the two, it casts the parameters to varying, unless you have done so before. The transpose of this cast is the all-reduce that adds the gradients.
 
 # %% [markdown] predict="pipeline-gradient"
-# `pipeline_loss` casts the parameters to varying along `data` before the loop. What happens without this cast?
+# `pipeline_loss` casts the parameters before the loop, in its first line. What happens without this line?
 #
-# - [ ] the gradient is too large by a factor of two | The loss contains a `pmean`, so the gradient is correct.
-# - [x] the gradients are all-reduced in every iteration | Right. The parameters do not vary along `data`, so each use of them in the loop has its own all-reduce in the backward pass.
-# - [ ] nothing, because JAX inserts the all-reduce after the loop | JAX inserts it at the cast. Without your cast, JAX casts inside the loop.
+# - [ ] the gradient is wrong, because the gradients of the two devices are not added | JAX inserts the missing casts, so the gradients are still added.
+# - [x] the gradients are all-reduced in every iteration | Right. JAX casts where the parameters are used, inside the loop. So the transposes of these casts are in the backward loop.
+# - [ ] nothing, because JAX adds the gradients of all iterations first, and all-reduces the sum | The all-reduce takes place where the cast was. Only a cast before the loop has its all-reduce after the backward loop.
 
 # %%
 with jax.set_mesh(None):
@@ -188,7 +193,7 @@ for cast in ((), ("data",)):
         print(f"    {one.kind:18s} {one.elements:5d} elements x {one.times}, in a loop: {one.in_loop}")
 
 # %% [markdown]
-# Both gradients are correct. With the cast, they are all-reduced once, after the loop.
+# Both gradients are correct. A block has 16 · 32 + 32 + 32 · 16 = 1056 parameters. Without the cast, the gradients of each block are all-reduced in each of the 15 iterations, 30 times for the two blocks of a stage. With the cast, the gradients of both blocks are all-reduced once, after the loop.
 #
 # ## Experts
 # A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** replaces the MLP of a layer with many MLPs, the *experts*. A *router* chooses one or a few experts per token, so the work per token does not grow with the number of experts.
@@ -253,9 +258,9 @@ print("buffer of expert 0:", buffer[0], "  of expert 1:", buffer[1])
 print("combined:", combined)
 
 # %% [markdown]
-# The token 40 is the third of expert 1, so it is dropped, and its result is 0.
+# In the first line, the token 30 is the second one of expert 1, so its place is 1, counted from 0. The token 40 is the third one. Its place would be 2, so it is dropped, and its result is 0.
 #
-# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e, and a second one returns the results. The figure adds a second device to the example. The next function contains its steps, left to right.
+# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e. There, row i of the received buffer has the tokens of device i. A second all-to-all returns the results. The figure adds a second device to the example. The next function contains its steps, left to right.
 #
 # ![Two devices with four tokens each and one expert each, with a capacity of two. Tokens are coloured by their expert. Each device copies its tokens into a buffer with a row for each expert, and drops the fourth token. An all-to-all exchanges the rows, so that device 0 has the tokens of both devices for expert 0, and device 1 those for expert 1. After a second all-to-all, each device combines the results of its own tokens. The result of a dropped token is 0.](../images/expert_dispatch.svg)
 
@@ -264,17 +269,19 @@ print("combined:", combined)
 def experts_layer(experts, router, x, capacity):
     """Code of one device, with one expert. x (tokens of this device, width)"""
     logits = x @ router
-    mask = dispatch_mask(jax.nn.one_hot(logits.argmax(-1), EXPERTS), capacity)
+    mask = dispatch_mask(jax.nn.one_hot(logits.argmax(-1), EXPERTS), capacity)  # routing
     buffer = jnp.einsum("tec,td->ecd", mask, x)  # dispatch: (experts, capacity, width)
-    arrived = jax.lax.all_to_all(buffer, "expert", 0, 0, tiled=True)  # (devices, capacity, width)
-    results = expert(jax.tree.map(lambda leaf: leaf[0], experts), arrived)
-    back = jax.lax.all_to_all(results, "expert", 0, 0, tiled=True)  # (experts, capacity, width)
-    gated = mask * jax.nn.softmax(logits)[:, :, None]
-    return jnp.einsum("tec,ecd->td", gated, back), TOKENS - jax.lax.psum(mask.sum(), "expert")  # combine
+    exchange = functools.partial(jax.lax.all_to_all, axis_name="expert", split_axis=0, concat_axis=0, tiled=True)
+    arrived = exchange(buffer)  # for the expert of this device: (devices, capacity, width)
+    own = jax.tree.map(lambda leaf: leaf[0], experts)  # without the axis of experts, which has size 1 here
+    returned = exchange(expert(own, arrived))  # the results of its own tokens: (experts, capacity, width)
+    gated = mask * jax.nn.softmax(logits)[:, :, None]  # the gate of each token, at its place
+    kept = jax.lax.psum(mask.sum(), "expert")  # the mask has a single 1 for each token that is not dropped
+    return jnp.einsum("tec,ecd->td", gated, returned), TOKENS - kept  # combine
 
 
 # %% [markdown]
-# With a capacity of 64, no token can be dropped. Do the values match the reference?
+# The layer also returns the number of dropped tokens. With a capacity of 64, an expert has a place for each of the 64 tokens of a device, so none is dropped. Do the values match the reference?
 
 
 # %%
@@ -291,10 +298,10 @@ for one in list_collectives(parallel_layer(64), *placed):
     print(f"{one.kind} of {one.elements} elements in groups of {one.group_size}")
 
 # %% [markdown]
-# The values match the reference. Each all-to-all exchanges 8 · 64 · 16 elements.
+# The values match the reference. Each all-to-all exchanges a buffer of 8 · 64 · 16 elements. The all-reduce counts the dropped tokens.
 
 # %% [markdown] predict="moe-capacity"
-# If the 64 tokens of a device chose the 8 experts equally often, 8 places would suffice. The *capacity factor* is the capacity divided by 8. How many tokens are dropped at a factor of 1?
+# If the 64 tokens of a device chose the 8 experts equally often, 8 places would suffice. The *capacity factor* is the capacity divided by this number. How many tokens are dropped at a factor of 1?
 #
 # - [ ] none | A router does not distribute tokens evenly, as the counts above show.
 # - [x] more than a tenth of them | Right. Even random routing of 64 tokens is uneven.
@@ -327,10 +334,10 @@ plots.show(
 # |---|---|---|
 # | data parallelism (DP) | an all-reduce of all gradients | 2 r P |
 # | FSDP | two all-gathers of all parameters, a reduce-scatter of all gradients | 3 r P |
-# | tensor parallelism (TP) | four all-reduces of activations in each layer | 4 L · 2 r B d |
+# | tensor parallelism (TP) | four all-reduces of activations in each layer (lesson 20) | 4 L · 2 r B d |
 # | pipeline (PP) | permutes of activations, and of their gradients | 2 B d |
 #
-# Computing takes 6 operations for each token and parameter, and PP adds the bubble. A stored parameter takes 16 bytes (lesson 18). We plan for [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p), and assume that each device sends along one of its links.
+# Computing takes 6 operations for each token and parameter, and PP adds the bubble. A stored parameter takes 16 bytes (lesson 18). We plan for [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p), and assume that each device sends over one of its links. (Lesson 20 assumes a closed ring, on which it sends over two.)
 
 # %%
 # Stated for a chip: 95 GB, 459 TFLOP/s in bfloat16, and 1200 GB/s over its six links in both directions together.
@@ -660,7 +667,7 @@ of_experts = 4 * EXPERTS * 16 * width * 32  # two products for each place of the
 print(f"operations of one device: {compiled.cost_analysis()['flops']:,.0f}, of the experts alone: {of_experts:,}")
 
 # %% [markdown]
-# The products with the mask need about twice as many operations as the experts, and this ratio grows with the tokens of a device. In the exercise "Send tokens to their experts", you copy the rows by their indices instead.
+# The products with the mask need more than twice as many operations as the experts, and this ratio grows with the tokens of a device. In the exercise "Send tokens to their experts", you copy the rows by their indices instead. The modes `drop` and `fill` of `.at` (lesson 01) treat places beyond the capacity as a mask does.
 #
 # ## Deeper: experts without a capacity
 # On one device, no token has to be dropped. If you sort the tokens by expert, each expert multiplies a block of consecutive rows. The blocks have different sizes, but the sum of the sizes is always the number of tokens, so all shapes are static. `jax.lax.ragged_dot(lhs, rhs, group_sizes)` computes these products. `lhs` has the shape (tokens, k), `rhs` has the shape (experts, k, n), and `group_sizes` contains one size for each expert. How many operations does the program need?
