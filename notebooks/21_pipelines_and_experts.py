@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 21 · Pipelines and experts: models that no device can store
 #
-# *The core takes about 35 minutes. Thirteen "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run a pipeline, send tokens to experts on other devices, and choose a mesh.
+# *The core takes about 35 minutes. Twelve "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run a pipeline, send tokens to experts on other devices, and compare what each kind of parallelism communicates.
 #
 # **Prerequisites.** `scan` (lesson 08), FSDP (18), `shard_map`, its collectives and `pcast` (19). Try to answer these questions from memory.
 #
@@ -17,13 +17,6 @@
 # <details><summary>Answer</summary>
 #
 # It changes only the type of `w`. Its transpose is an all-reduce along `data`.
-# </details>
-#
-# 3. From 18: How many bytes per parameter does training with Adam in float32 store?
-#
-# <details><summary>Answer</summary>
-#
-# 16 bytes: the parameter, its gradient and two moments. With FSDP, each of N devices stores 16 / N bytes.
 # </details>
 
 # %%
@@ -87,7 +80,7 @@ axes.legend()
 plots.show(f"The points are on the lines of the formula. Eight stages: {idle[0]:.0%} to {idle[-1]:.0%} idle.")
 
 # %% [markdown]
-# The simulation agrees with the formula. For a small bubble, use many more micro-batches than stages. Each micro-batch needs at least one example on each device, which limits M. *Deeper: schedules and memory* shows a second schedule.
+# For a small bubble, use many more micro-batches than stages. Each micro-batch needs at least one example on each device, which limits M.
 #
 # ## A pipeline in shard_map
 # Our network has eight residual blocks. The mesh has four stages, with two data-parallel devices each, so each stage stores two blocks.
@@ -113,7 +106,7 @@ def all_blocks(weights, x):  # one device, or one stage
 # %% [markdown]
 # All devices run the same loop. Its iterations are the columns of the forward passes in the figure. In iteration t, stage s works on micro-batch t - s. Stage 0 reads micro-batch t, and every other stage uses the activations that it received. A permute sends the result to the next stage.
 #
-# A device cannot skip an iteration. In the bubble, it computes a result that is never used. For example, stage 0 reads the last micro-batch again, but its result would reach the last stage only after the loop.
+# A device cannot skip an iteration, so in the bubble it computes results that are never used. For example, stage 0 reads the last micro-batch several times.
 
 
 # %%
@@ -171,14 +164,14 @@ for one in list_collectives(pipelined, params, *batches):
 # ## The backward pipeline
 # The transpose of a permute is a permute in the opposite direction. So **`jax.grad` derives the backward pipeline**.
 #
-# The gradients of the parameters need one more collective. The two devices of a stage have the same parameters but different examples, so their gradients must be added. In terms of types, the parameters do not vary along `data`, but the activations do. Before JAX multiplies the two, it casts the parameters to varying, unless you have done so before. The transpose of this cast is the all-reduce that adds the gradients.
+# The two devices of a stage have the same parameters but different examples, so their gradients must be added. In terms of types, the activations vary along `data`, but the parameters do not. Before JAX multiplies the two, it casts the parameters to varying, unless you have done so. The transpose of this cast is the all-reduce that adds the gradients.
 
 # %% [markdown] predict="pipeline-gradient"
 # `pipeline_loss` casts the parameters before the loop, in its first line. What happens without this line?
 #
-# - [ ] the gradient is wrong, because the gradients of the two devices are not added | JAX inserts the missing casts, so the gradients are still added.
+# - [ ] the gradients of the two devices are not added | JAX inserts the missing casts, so the gradients are still added.
 # - [x] the gradients are all-reduced in every iteration | Right. JAX casts where the parameters are used, inside the loop. So the transposes of these casts are in the backward loop.
-# - [ ] nothing, because JAX adds the gradients of all iterations first, and all-reduces the sum | The all-reduce takes place where the cast was. Only a cast before the loop has its all-reduce after the backward loop.
+# - [ ] nothing, because JAX all-reduces the sum over all iterations | The all-reduce takes place where the cast was. Only a cast before the loop has its all-reduce after the backward loop.
 
 # %%
 with jax.set_mesh(None):
@@ -193,7 +186,7 @@ for cast in ((), ("data",)):
         print(f"    {one.kind:18s} {one.elements:5d} elements x {one.times}, in a loop: {one.in_loop}")
 
 # %% [markdown]
-# Both gradients are correct. A block has 16 · 32 + 32 + 32 · 16 = 1056 parameters. Without the cast, the gradients of each block are all-reduced in each of the 15 iterations, 30 times for the two blocks of a stage. With the cast, the gradients of both blocks are all-reduced once, after the loop.
+# Both gradients are correct. A block has 16 · 32 + 32 + 32 · 16 = 1056 parameters. Without the cast, there are 30 all-reduces, for 15 iterations and two blocks of a stage. With the cast, the gradients of both blocks are all-reduced once, after the loop.
 #
 # ## Experts
 # A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** replaces the MLP of a layer with many MLPs, the *experts*. A *router* chooses one or a few experts per token, so the work per token does not grow with the number of experts.
@@ -281,7 +274,7 @@ def experts_layer(experts, router, x, capacity):
 
 
 # %% [markdown]
-# The layer also returns the number of dropped tokens. With a capacity of 64, an expert has a place for each of the 64 tokens of a device, so none is dropped. Do the values match the reference?
+# With a capacity of 64, each of the 64 tokens of a device has a place. Do the values match the reference?
 
 
 # %%
@@ -325,58 +318,20 @@ plots.show(
 )
 
 # %% [markdown]
-# A larger capacity drops fewer tokens, but the all-to-alls send more. *Deeper: balance the experts* changes the router.
+# A larger capacity drops fewer tokens, but the all-to-alls send more.
 #
 # ## Which mesh for which model?
-# Each kind of parallelism sends different arrays. A transformer has P parameters and L layers of width d, and a step processes B tokens on N devices. On a ring (lesson 19), each device sends r S elements in an all-gather or a reduce-scatter of S elements, and 2 r S in an all-reduce, with r = (N - 1) / N.
+# Each kind of parallelism communicates different arrays.
 #
-# | | collectives of a step | elements that a device sends |
+# | | each device stores | and communicates |
 # |---|---|---|
-# | data parallelism (DP) | an all-reduce of all gradients | 2 r P |
-# | FSDP | two all-gathers of all parameters, a reduce-scatter of all gradients | 3 r P |
-# | tensor parallelism (TP) | four all-reduces of activations in each layer (lesson 20) | 4 L · 2 r B d |
-# | pipeline (PP) | permutes of activations, and of their gradients | 2 B d |
+# | data parallelism (DP) | all parameters | gradients |
+# | FSDP (lesson 18) | a part of all parameters | parameters and gradients |
+# | tensor parallelism (TP, lesson 20) | a part of all parameters | activations, four times for each layer |
+# | pipeline (PP) | some of the layers | activations between stages, and their gradients |
+# | expert parallelism (EP) | some of the experts | tokens, for each layer with experts |
 #
-# Computing takes 6 operations for each token and parameter, and PP adds the bubble. A stored parameter takes 16 bytes (lesson 18). We plan for [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p), and assume that each device sends over one of its links. (Lesson 20 assumes a closed ring, on which it sends over two.)
-
-# %%
-# Stated for a chip: 95 GB, 459 TFLOP/s in bfloat16, and 1200 GB/s over its six links in both directions together.
-V5P = {"memory": 95e9, "flops": 459e12, "bandwidth": 1200e9 / 6 / 2}
-
-
-def plan(P, layers, width, tokens, n, micro_batches=32):
-    """For each kind: bytes on a device, seconds to compute, seconds to send."""
-    r, compute = (n - 1) / n, 6 * P * tokens / n / V5P["flops"]
-    acts = 2 * layers * tokens * width  # bytes of the activations between layers, in bfloat16
-    kinds = {  # bytes on a device, elements sent, factor of the bubble
-        "DP": (16 * P + acts / n, 2 * r * P, 1),
-        "FSDP": ((16 * P + acts) / n, 3 * r * P, 1),
-        "TP": (16 * P / n + acts, 8 * layers * r * tokens * width, 1),
-        "PP": ((16 * P + acts) / n, 2 * tokens * width, 1 + (n - 1) / micro_batches),
-    }
-    return {k: (size, compute * bubble, 2 * sent / V5P["bandwidth"]) for k, (size, sent, bubble) in kinds.items()}
-
-
-# %% [markdown]
-# A model has 8 billion parameters, and a step has 32 sequences of 8,192 tokens. Which kinds fit into memory, and which of them is fastest?
-
-
-# %%
-def print_plan(table):
-    for name, (size, compute, send) in table.items():
-        fits = "fits" if size <= V5P["memory"] else "too large"
-        print(f"{name:5s}{size / 1e9:9.1f} GB  {fits:10s} compute {compute:7.3f} s   send {send:7.3f} s")
-
-
-print_plan(plan(P=8e9, layers=32, width=4096, tokens=32 * 8192, n=32))
-
-# %% [markdown]
-# - DP stores 16 · 8 = 128 GB on every device, which is too large.
-# - FSDP stores 1/32 of it. Sending takes 0.47 s, less than computing.
-# - TP sends all activations in every layer, which takes more than ten times as long.
-# - PP sends the least, but the bubble of 32 stages with 32 micro-batches almost doubles the time.
-#
-# So FSDP is best for this model. *Deeper: experts in the planner* adds expert parallelism.
+# The number of parameters does not depend on the batch, but the number of activations grows with it. So for a large batch, FSDP is often the best choice. *Deeper: which mesh for which model?* estimates times.
 #
 # The core ends here.
 
@@ -425,7 +380,58 @@ print("type of the trained weights:", jax.typeof(trained["w1"]))
 # %% [markdown]
 # They do. The trained weights are still partitioned along `stage`.
 #
-# ## Deeper: experts in the planner
+# ## Deeper: which mesh for which model?
+# We estimate the time of a step. A transformer has P parameters and L layers of width d, and a step processes B tokens on N devices. On a ring (lesson 19), each device sends r S elements in an all-gather or a reduce-scatter of S elements, and 2 r S in an all-reduce, with r = (N - 1) / N.
+#
+# | | collectives of a step | elements that a device sends |
+# |---|---|---|
+# | data parallelism (DP) | an all-reduce of all gradients | 2 r P |
+# | FSDP | two all-gathers of all parameters, a reduce-scatter of all gradients | 3 r P |
+# | tensor parallelism (TP) | four all-reduces of activations in each layer (lesson 20) | 4 L · 2 r B d |
+# | pipeline (PP) | permutes of activations, and of their gradients | 2 B d |
+#
+# Computing takes 6 operations for each token and parameter, and PP adds the bubble. A stored parameter takes 16 bytes (lesson 18). We plan for [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p), and assume that each device sends over one of its links. (Lesson 20 assumes a closed ring, on which it sends over two.)
+
+# %%
+# Stated for a chip: 95 GB, 459 TFLOP/s in bfloat16, and 1200 GB/s over its six links in both directions together.
+V5P = {"memory": 95e9, "flops": 459e12, "bandwidth": 1200e9 / 6 / 2}
+
+
+def plan(P, layers, width, tokens, n, micro_batches=32):
+    """For each kind: bytes on a device, seconds to compute, seconds to send."""
+    r, compute = (n - 1) / n, 6 * P * tokens / n / V5P["flops"]
+    acts = 2 * layers * tokens * width  # bytes of the activations between layers, in bfloat16
+    kinds = {  # bytes on a device, elements sent, factor of the bubble
+        "DP": (16 * P + acts / n, 2 * r * P, 1),
+        "FSDP": ((16 * P + acts) / n, 3 * r * P, 1),
+        "TP": (16 * P / n + acts, 8 * layers * r * tokens * width, 1),
+        "PP": ((16 * P + acts) / n, 2 * tokens * width, 1 + (n - 1) / micro_batches),
+    }
+    return {k: (size, compute * bubble, 2 * sent / V5P["bandwidth"]) for k, (size, sent, bubble) in kinds.items()}
+
+
+# %% [markdown]
+# A model has 8 billion parameters, and a step has 32 sequences of 8,192 tokens. Which kinds fit into memory, and which of them is fastest?
+
+
+# %%
+def print_plan(table):
+    for name, (size, compute, send) in table.items():
+        fits = "fits" if size <= V5P["memory"] else "too large"
+        print(f"{name:5s}{size / 1e9:9.1f} GB  {fits:10s} compute {compute:7.3f} s   send {send:7.3f} s")
+
+
+print_plan(plan(P=8e9, layers=32, width=4096, tokens=32 * 8192, n=32))
+
+# %% [markdown]
+# - DP stores 16 · 8 = 128 GB on every device, which is too large.
+# - FSDP stores 1/32 of it. Sending takes 0.47 s, less than computing.
+# - TP sends all activations in every layer, which takes more than ten times as long.
+# - PP sends the least, but the bubble of 32 stages with 32 micro-batches almost doubles the time.
+#
+# So FSDP is best for this model.
+#
+# ### A model with experts
 # In expert parallelism (EP), each device stores one expert of every layer, and all other parameters. The gradients of the other parameters are all-reduced, as in DP. Each layer has four all-to-alls of the B / N tokens of a device, two in each direction. So a device sends 4 r L B d / N elements in addition. A token uses one of N experts.
 
 
@@ -446,8 +452,8 @@ print_plan(plan_experts(128e9, 1e9, layers=32, width=4096, tokens=32 * 8192, n=3
 # %% [markdown]
 # FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 0.12 s.
 #
-# ## Deeper: when FSDP reaches its limit
-# FSDP sends parameters, so its cost does not depend on the batch. Computing takes longer for a larger batch. Above which batch size does computing take longer than sending? We plan the model of the core for several batches.
+# ### When FSDP reaches its limit
+# FSDP sends parameters, so its cost does not depend on the batch. Computing takes longer for a larger batch. Above which batch size does computing take longer than sending? We plan the model with 8 billion parameters for several batches.
 
 # %%
 batches_in_tokens, n = 2.0 ** np.arange(13, 25), 32
@@ -986,6 +992,6 @@ print_error(lambda: jax.jit(split).trace(shard(np.ones((96, 2), np.float32))), l
 # | more parameters, but not more operations per token | experts, and a router |
 # | static shapes | a capacity, beyond which tokens are dropped |
 # | experts on different devices | a buffer (experts, capacity, width) and two `jax.lax.all_to_all` |
-# | a mesh | FSDP first. Sending activations (TP, PP, EP) helps with many parameters and few tokens |
+# | a mesh | FSDP for large batches |
 #
 # The JAX documentation has a page on [manual parallelism](https://docs.jax.dev/en/latest/201/shard-map.html). In the first exercise, you distribute layers over stages.
