@@ -119,7 +119,7 @@ def mlp(params, x):
 
 def sent(one):
     """The elements that one device sends on a ring for one collective, as in lesson 19."""
-    n = one.group_size or 1
+    n = one.group_size or 1  # `one.elements` are the returned elements. A reduce-scatter returns 1/n of its input.
     factors = {"all-reduce": 2 * (n - 1) / n, "reduce-scatter": n - 1, "collective-permute": 1}
     return factors.get(one.kind, (n - 1) / n) * one.elements * (one.times or 1)
 
@@ -218,7 +218,7 @@ for function in (explicit_mlp, manual_mlp):
 # All modes have the same collectives. In Manual mode, JAX casts `x` to a value that varies along `model`. The all-reduce of the gradient of the input is the transpose of this cast (lesson 19).
 #
 # ## Attention heads
-# Attention heads are independent until the output projection adds them, so they correspond to hidden units. The query, key and value weights are partitioned by columns, and the output weight by rows, so that each device has whole heads. Compare the all-reduces along `model` with those of the MLP.
+# Attention computes a query, a key and a value of each token for several *heads*. A head compares the queries of all tokens with the keys, and averages the values with the resulting weights (lesson 25). Heads are independent until the output projection adds them, so they correspond to hidden units. The query, key and value weights are partitioned by columns, and the output weight by rows, so that each device has whole heads. Compare the all-reduces along `model` with those of the MLP.
 
 # %%
 HEADS, K = 4, 16
