@@ -578,6 +578,10 @@ def sharded_heads(params, x):
 """The example, the type of the result, and heads with different keys and values."""
 
 
+def probe_heads(params, x):
+    return jax.jit(lambda *arrays: sharded_heads(*arrays))(params, x)
+
+
 def in_numpy(params, x):
     q, keys, values = (np.einsum("btd,dhk->bhtk", x, params[name]) for name in "qkv")
     result, each = np.zeros_like(x), q.shape[1] // keys.shape[1]
@@ -594,7 +598,7 @@ numbers = np.repeat(rng.integers(1, 4, size=(4, 1, d)), 3, axis=1).astype(np.flo
 with jax.set_mesh(mesh):
     layout = lambda name: ("model",) if name == "o" else (None, "model")
     placed = {name: place(mesh, w.astype(np.float32), *layout(name)) for name, w in params.items()}
-    result = ask(sharded_heads, placed, place(mesh, numbers, "data"))
+    result = ask(probe_heads, placed, place(mesh, numbers, "data"))
 compare(result, np.repeat(H * k * numbers.sum(2, keepdims=True), d, axis=2), label="the result")
 got = in_types((4, 3, d), entries_of(result))
 require(got == "float32[4@data,3,5]", f"The result has the type {got}; expected float32[4@data,3,5].")
@@ -602,7 +606,7 @@ params = {"q": draw(rng, d, 8, k), "k": draw(rng, d, 4, k), "v": draw(rng, d, 4,
 mesh, numbers = grid(2, 2), rng.normal(size=(4, 3, d)).astype(np.float32)
 with jax.set_mesh(mesh):
     placed = {name: place(mesh, w, *layout(name)) for name, w in params.items()}
-    result = ask(sharded_heads, placed, place(mesh, numbers, "data"))
+    result = ask(probe_heads, placed, place(mesh, numbers, "data"))
 compare(result, in_numpy(params, numbers), label="the result of eight query heads and four key heads")
 
 # %% hidden="tp-sharded-heads" name="program" points=3

@@ -209,7 +209,7 @@ def stage_of_layer(layers, stages):
 #
 # The schedule is that of GPipe. A stage starts the forward pass of a micro-batch as soon as it has finished the previous micro-batch and the stage before it has finished this micro-batch. When the last stage has finished all forward passes, the backward passes start. They follow the same rule, from the last stage to the first. The step ends when stage 0 has finished the last backward pass. Sending takes no time.
 #
-# **Example.** For `forward = [1, 1]`, `backward = [2, 2]` and three micro-batches, the forward passes end at 4 and the step ends at 12. Each stage works for 9 of these 12 units of time, so the result is 0.25. For `forward = [1, 3]`, the forward passes end at 10 and the step ends at 18. The stages work for 24 of 2 · 18 units of time, so the result is 1/3.
+# **Example.** For `forward = [1, 1]`, `backward = [2, 2]` and three micro-batches, the forward passes end at 4 and the step ends at 12. Each stage works for 9 of these 12 units of time, so the result is 0.25. For `forward = [3, 1]` and `backward = [2, 4]`, the forward passes end at 10 and the step ends at 24. The two stages together work for 30 of 2 · 24 units of time, so the result is 0.375.
 #
 # **Judged.** The values, to a relative precision of 1e-5. **Not judged.** How you compute them.
 #
@@ -245,7 +245,7 @@ def bubble(forward, backward, micro_batches):
 """The examples, and four equal stages with one micro-batch."""
 for forward, backward, count, wanted, words in (
     ([1, 1], [2, 2], 3, 0.25, "of two equal stages"),
-    ([1, 3], [2, 2], 3, 1 / 3, "of two unequal stages"),
+    ([3, 1], [2, 4], 3, 0.375, "of two unequal stages"),
     ([1] * 4, [2] * 4, 1, 0.75, "of four stages with one micro-batch"),
 ):
     got = ask(bubble, np.array(forward, np.float32), np.array(backward, np.float32), count)
@@ -1646,12 +1646,17 @@ for changed, mesh, seconds in (
         isinstance(got, dict) and set(got) == {"data", "tensor", "stage", "seconds"},
         "The result is not a dict with the four keys.",
     )
-    words = "".join(f" with {value} {key}" for key, value in changed.items())
+    words = "".join(f", {key} = {value}" for key, value in changed.items())
     require(
         (got["data"], got["tensor"], got["stage"]) == mesh,
-        f"The mesh of the example{words} is {got}; expected data, tensor, stage = {mesh}.",
+        f"The mesh (of the example{words}) is {got}; expected data, tensor, stage = {mesh}.",
     )
-    compare(np.float32(got["seconds"]), np.float32(seconds), label=f"the seconds of the example{words}", rtol=1e-5)
+    compare(
+        np.float32(got["seconds"]),
+        np.float32(seconds),
+        label=f"the number of seconds (of the example{words})",
+        rtol=1e-5,
+    )
 require(ask(plan_mesh, model, {**machine, "memory": 7e9}) is None, "Where nothing fits, the result should be None.")
 
 # %% hidden="mesh-plan" name="values" points=3
