@@ -55,7 +55,7 @@ rng = np.random.default_rng(20)
 # - **By columns.** Each device multiplies the whole `x` by some columns of `w` and gets these columns of the result. Nothing is communicated.
 # - **By rows.** Each device multiplies some columns of `x` by the matching rows of `w` and gets a partial sum of the whole result. An all-reduce adds the partial sums.
 #
-# An MLP has two products, with an activation function in between. In the figure, the first weight is partitioned by columns and the second one by rows.
+# An MLP has two products, with an activation function in between. In the figure, the first weight is partitioned by columns, the second by rows.
 #
 # ![An MLP with tensor parallelism on two devices. Both devices have all tokens of the input. The first weight is partitioned by columns, so each device has half of the hidden units. The second weight is partitioned by rows, so each device has partial sums of the whole result, and an all-reduce adds them.](../images/tensor_parallel_layouts.svg)
 #
@@ -81,13 +81,13 @@ whole = jax.nn.gelu(tokens @ w1) @ w2
 print("largest difference:", np.abs(partial_sums[0] + partial_sums[1] - whole).max())
 
 # %% [markdown]
-# The sum is the result of the whole MLP, up to rounding. Between the products, nothing is communicated, for two reasons.
+# The sum is the result of the whole MLP. Between the products, nothing is communicated, for two reasons.
 #
 # 1. The activation function is elementwise, so each device can apply it to its own hidden units.
 # 2. Each device stores exactly the rows of `w2` that belong to its hidden units.
 #
 # ## The layout on a mesh
-# On a mesh of four by two devices, we partition the batch along `data` and the weights along `model`. Compare `w1` and `w2`.
+# On a mesh of four by two devices, we partition the batch along `data` and the weights along `model`.
 
 # %%
 auto = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2, devices=eight)
@@ -134,7 +134,7 @@ for second in ("columns", "rows"):
 # %% [markdown]
 # *Columns, then rows* sends less than half as much. This is the layout of Megatron-LM ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053)).
 #
-# We train with this layout in Auto mode, so the code of the training step contains nothing about shardings. Compare losses and memory.
+# We train with this layout in Auto mode, so the code of the training step contains nothing about shardings.
 
 
 # %%
@@ -218,7 +218,7 @@ for function in (explicit_mlp, manual_mlp):
 # All modes have the same collectives. In Manual mode, JAX casts `x` to a value that varies along `model`. The all-reduce of the gradient of the input is the transpose of this cast (lesson 19).
 #
 # ## Attention heads
-# Attention computes a query, a key and a value of each token for several *heads*. A head compares the queries of all tokens with the keys, and averages the values with the resulting weights (lesson 25). Heads are independent until the output projection adds them, so they correspond to hidden units. The query, key and value weights are partitioned by columns, and the output weight by rows, so that each device has whole heads. Compare the all-reduces along `model` with those of the MLP.
+# In attention, each *head* averages the values of all tokens, with weights from its queries and keys (lesson 25). Heads are independent until the output projection adds them, so they correspond to hidden units. The query, key and value weights are partitioned by columns, and the output weight by rows, so that each device has whole heads. Compare the all-reduces with those of the MLP.
 
 # %%
 HEADS, K = 4, 16
@@ -602,4 +602,4 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 # | partitioned tokens between the products | `all_gather` before, `psum_scatter` after |
 # | to choose M | M below 1 + f · bandwidth / peak, inside a node |
 #
-# In the first exercise, you complete the layout of four layers with biases.
+# In the first exercise, you complete the layout of four layers.
