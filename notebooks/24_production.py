@@ -73,10 +73,11 @@ checkpointer.wait_until_finished()
 for path in sorted((folder / "first").iterdir()):
     print(path.name)
 
+# %% [markdown]
+# `ocdbt.process_0` contains the values that process 0, the only one here, has written. `d` and `manifest.ocdbt` are the index of these values, and the metadata files describe the tree and its shardings. The path of a checkpoint must be absolute.
+
 # %% [markdown] predict="production-async"
-# `ocdbt.process_0` contains the values that process 0, the only one here, has written. The other files describe the tree and its shardings.
-#
-# `save` is *asynchronous*: it returns before the checkpoint is complete. Suppose that the next training step donates the saved array, while Orbax still writes files. Which values does the checkpoint contain?
+# `save` is *asynchronous*: it returns before the checkpoint is complete. It first copies the arrays to the host, and background threads then write the files. Suppose that the next training step donates the saved array, while Orbax still writes. Which values does the checkpoint contain?
 #
 # - [x] the values at the call of `save` | Right. `save` returns after the values have been transferred to the host. Background threads then write the files.
 # - [ ] the values after the step, or a mixture | Then asynchronous checkpoints would be useless. `save` transfers the values to the host before it returns.
@@ -119,10 +120,10 @@ print_error(lambda: checkpointer.save(folder / "first", state), length=130)
 
 # %% [markdown] predict="production-crash"
 # ## What a crash leaves behind
-# The next script saves the checkpoint `one` and waits. Then it begins the checkpoint `two`, and kills itself as soon as Orbax has created a second folder. Signal 9 ends a process at once, without any cleanup. What is in the parent folder afterwards?
+# Orbax writes a checkpoint to a temporary folder, and gives it the final name only when all files are written. The next script saves the checkpoint `one` and waits. Then it begins the checkpoint `two`, and kills itself as soon as Orbax has created a second folder. Signal 9 ends a process at once, without any cleanup. What is in the parent folder afterwards?
 #
 # - [ ] `one`, and an incomplete `two` | Then a reader could mistake it for a checkpoint.
-# - [x] `one`, and a folder with a temporary name | Right. Orbax writes to a temporary folder, and renames it when everything is written.
+# - [x] `one`, and a folder with a temporary name | Right. The process ended before the rename.
 # - [ ] only `one` | A process that was killed cannot delete what it has written.
 
 # %%
@@ -146,7 +147,7 @@ print("exit code", ended.returncode, "  folder:", sorted(path.name for path in (
 print_error(lambda: checkpointer.restore(folder / "crash" / "two", {"x": jnp.ones(1 << 24)}))
 
 # %% [markdown]
-# On a local file system, a rename happens completely or not at all. So a folder with its final name is a complete checkpoint.
+# On a local file system, a rename happens completely or not at all. So a folder with its final name is a complete checkpoint. Let Orbax find it, with `latest_step` of the next section, rather than search for folder names.
 #
 # ## A loop that survives kill -9
 # A training step reads the parameters, the optimizer state, a key and a batch. **The checkpoint must contain all that determines the next step.** The position of the data loader stands for the batch.
@@ -198,6 +199,8 @@ with ocp.CheckpointManager(folder, options=ocp.CheckpointManagerOptions(max_to_k
 """
 
 # %% [markdown]
+# This loop lets `save` finish in the background while the next steps run. If a checkpoint must be complete before the next step, call `manager.wait_until_finished()` after `save`.
+#
 # We run the script once without an interruption. In another folder, we start it three times, and kill the first two processes when they have printed step 17 and step 34.
 
 
@@ -293,6 +296,8 @@ print_error(lambda: exported.call(params, jnp.ones((2, 5))), length=200)
 print_error(lambda: exported.call(params, jnp.ones((2, 4), jnp.int32)), length=200)
 
 # %% [markdown]
+# Two arguments with the same batch size need the same symbol `b`. Call `symbolic_shape` only once: each call creates a new *scope*, and an export rejects symbols of several scopes.
+#
 # With a symbol, each operation must be valid for all sizes. JAX cannot trace a Python `if` that compares the symbol with 10, or a `reshape` that needs an even size. If the size is always even, state this in the shape: `2*b` instead of `b`.
 
 # %%
