@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 24 · Production: save, export, serve, connect
 #
-# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/24_production/24_production.ipynb).* After the core, you can save a training run and resume it exactly after a crash, restore it on a different mesh, export a program that runs without your Python code, and connect several processes that compute together.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/24_production/24_production.ipynb).* After the core, you can save a training run and resume it exactly after a crash, restore it on a different mesh, export a program that runs without your Python code, and connect several processes that compute together.
 #
 # **Prerequisites.** Keys (lesson 07), training with Optax (09), `lower` and `compile` (14), shardings (16), data parallelism (18). Try to answer these questions from memory.
 #
@@ -77,7 +77,7 @@ for path in sorted((folder / "first").iterdir()):
 # `ocdbt.process_0` contains the values that process 0, the only one here, has written. `d` and `manifest.ocdbt` are the index of these values, and the metadata files describe the tree and its shardings. The path of a checkpoint must be absolute.
 
 # %% [markdown] predict="production-async"
-# `save` is *asynchronous*: it returns before the checkpoint is complete. It first copies the arrays to the host, and background threads then write the files. Suppose that the next training step donates the saved array, while Orbax still writes. Which values does the checkpoint contain?
+# `save` is *asynchronous*: it returns before the checkpoint is complete. Suppose that the next training step donates the saved array, while Orbax still writes. Which values does the checkpoint contain?
 #
 # - [x] the values at the call of `save` | Right. `save` returns after the values have been transferred to the host. Background threads then write the files.
 # - [ ] the values after the step, or a mixture | Then asynchronous checkpoints would be useless. `save` transfers the values to the host before it returns.
@@ -147,7 +147,7 @@ print("exit code", ended.returncode, "  folder:", sorted(path.name for path in (
 print_error(lambda: checkpointer.restore(folder / "crash" / "two", {"x": jnp.ones(1 << 24)}))
 
 # %% [markdown]
-# On a local file system, a rename happens completely or not at all. So a folder with its final name is a complete checkpoint. Let Orbax find it, with `latest_step` of the next section, rather than search for folder names.
+# On a local file system, a rename happens completely or not at all. So a folder with its final name is a complete checkpoint.
 #
 # ## A loop that survives kill -9
 # A training step reads the parameters, the optimizer state, a key and a batch. **The checkpoint must contain all that determines the next step.** The position of the data loader stands for the batch.
@@ -579,6 +579,10 @@ temporary.cleanup()
 # | a global array from local rows | `jax.make_array_from_process_local_data(sharding, rows)` |
 # | no compilation while a request waits | `jax.jit(f).lower(shape).compile()` for each batch size |
 #
+# The documentation of [export](https://docs.jax.dev/en/latest/501/export.html), of [several processes](https://docs.jax.dev/en/latest/multi_process.html) and of [Orbax](https://orbax.readthedocs.io) has more. In the first exercise, you compute which rows a process loads.
+#
+# ## Deeper: older code
+#
 # | in older code | now |
 # |---|---|
 # | `flax.training.checkpoints.save_checkpoint` | `orbax.checkpoint` |
@@ -587,4 +591,4 @@ temporary.cleanup()
 # | `jax2tf.convert` to save a program | `jax.export` |
 # | `host_local_array_to_global_array`, `GlobalDeviceArray` | `jax.make_array_from_process_local_data` |
 #
-# Next to this API of Orbax, there is a new one in `orbax.checkpoint.experimental.v1`, which may still change. The documentation of [export](https://docs.jax.dev/en/latest/501/export.html), of [several processes](https://docs.jax.dev/en/latest/multi_process.html) and of [Orbax](https://orbax.readthedocs.io) has more. In the first exercise, you compute which rows a process loads.
+# Next to this API of Orbax, there is a new one in `orbax.checkpoint.experimental.v1`, which may still change.
