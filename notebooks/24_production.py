@@ -199,7 +199,7 @@ with ocp.CheckpointManager(folder, options=ocp.CheckpointManagerOptions(max_to_k
 """
 
 # %% [markdown]
-# This loop lets `save` finish in the background while the next steps run. If a checkpoint must be complete before the next step, call `manager.wait_until_finished()` after `save`.
+# This loop runs the next steps while `save` finishes. If it must not, call `manager.wait_until_finished()` after `save`.
 #
 # We run the script once without an interruption. In another folder, we start it three times, and kill the first two processes when they have printed step 17 and step 34.
 
@@ -296,7 +296,7 @@ print_error(lambda: exported.call(params, jnp.ones((2, 5))), length=200)
 print_error(lambda: exported.call(params, jnp.ones((2, 4), jnp.int32)), length=200)
 
 # %% [markdown]
-# Two arguments with the same batch size need the same symbol `b`. Call `symbolic_shape` only once: each call creates a new *scope*, and an export rejects symbols of several scopes.
+# Call `symbolic_shape` only once for an export: each call creates a new *scope*, and scopes cannot be mixed.
 #
 # With a symbol, each operation must be valid for all sizes. JAX cannot trace a Python `if` that compares the symbol with 10, or a `reshape` that needs an even size. If the size is always even, state this in the shape: `2*b` instead of `b`.
 
@@ -579,7 +579,7 @@ temporary.cleanup()
 # | a global array from local rows | `jax.make_array_from_process_local_data(sharding, rows)` |
 # | no compilation while a request waits | `jax.jit(f).lower(shape).compile()` for each batch size |
 #
-# The documentation of [export](https://docs.jax.dev/en/latest/501/export.html), of [several processes](https://docs.jax.dev/en/latest/multi_process.html) and of [Orbax](https://orbax.readthedocs.io) has more. In the first exercise, you compute which rows a process loads.
+# The documentation of [export](https://docs.jax.dev/en/latest/501/export.html), of [several processes](https://docs.jax.dev/en/latest/multi_process.html) and of [Orbax](https://orbax.readthedocs.io) has more.
 #
 # ## Deeper: older code
 #
