@@ -310,7 +310,7 @@ def local_rows(sharding, shape, ids):
 # ## Save on one mesh, restore on another
 # **Goal.** Save a state with Orbax. Restore it on another mesh, so that every leaf has a new sharding.
 #
-# **Signature.** `save(folder, state)` writes a checkpoint to `folder`, a string, which does not exist yet. `state` is a nested dict of arrays. `restore(folder, like, specs, mesh)` returns the state. `like` is a tree of the same structure with a `jax.ShapeDtypeStruct` for each leaf, and `specs` has a `P` for each leaf.
+# **Signature.** `save(folder, state)` writes a checkpoint to `folder`, a string with an absolute path. The folder does not exist yet. `state` is a nested dict of arrays. `restore(folder, like, specs, mesh)` returns the state. `like` is a tree of the same structure with a `jax.ShapeDtypeStruct` for each leaf, and `specs` has a `P` for each leaf.
 #
 # **Example.** A state `{"w": float32[8,4], "step": int32[]}` is saved while `w` is stored with `P("data")` on `grid(8, names=("data",))`. After `restore(folder, like, {"w": P("model", "data"), "step": P()}, grid(2, 4))`, each of eight devices stores a block (2, 2) of `w`.
 #

@@ -24,7 +24,10 @@ jax.config.update("jax_default_matmul_precision", "highest")
 
 
 def rotate(x, positions):
-    """Rotary position embedding: x (..., heads, d) with an even d, positions of the shape (...) -> like x."""
+    """Rotary position embedding: x (..., heads, d) with an even d, positions of the shape (...) -> like x.
+
+    The lesson uses the base 10,000. With the base 100, even the slowest pair turns visibly within a short text.
+    """
     half = x.shape[-1] // 2
     angles = positions[..., None, None] * 100.0 ** (-jnp.arange(half) / half)
     one, other = jnp.split(x, 2, axis=-1)
@@ -202,6 +205,8 @@ def causal_mask(T, S, window):
 
 # %% [markdown] task="attention-masked" stars=2 minutes=20 skills="04_grad,15_memory_and_precision"
 # ## Attention with a mask
+# *Needs: Deeper: padding.*
+#
 # **Goal.** Write attention for one head. Queries without any allowed key, such as padding, must not produce NaN, neither in the result nor in the gradient.
 #
 # **Signature.** `attention(q, k, v, mask)` takes `q` (T, d), `k` (S, d) and `v` (S, e), all float32 or all bfloat16, and a Boolean `mask` (T, S). The score of a query and a key is their dot product divided by sqrt(d). The weights of a query are the softmax of its scores over the keys for which the mask is True, and 0 for all other keys. A query for which no entry of the mask is True returns zeros. The result has the shape (T, e) and the dtype of `q`. Compute scores and softmax in float32.
@@ -240,13 +245,22 @@ def attention(q, k, v, mask):
 
 
 # %% check="attention-masked" name="example" points=1
-"""The example, in both dtypes."""
+"""The example in both dtypes, and its gradient with respect to v."""
 q, k, v = np.array([[1], [2]], np.float32), np.array([[0], [np.log(3)], [9]], np.float32), np.array([[4], [8], [100]])
 mask = np.array([[1, 1, 0], [0, 0, 0]], bool)
 one, mask = [jnp.asarray(array, jnp.float32) for array in (q, k, v)], jnp.asarray(mask)
 compare(ask(attention, *one, mask), np.array([[7], [0]], np.float32), label="the result")
 small = [jnp.asarray(array, jnp.bfloat16) for array in (q, k, v)]
 compare(ask(attention, *small, mask), np.array([[7], [0]], jnp.bfloat16), label="the result in bfloat16")
+
+
+def probe_gradient_of_values(q, k, v, mask):
+    return jax.grad(lambda v: attention(q, k, v, mask).sum())(v)
+
+
+with case("when the second query has no allowed key"):
+    found = ask(probe_gradient_of_values, *one, mask)
+    compare(found, np.array([[0.25], [0.75], [0]], np.float32), label="the gradient with respect to v")
 
 # %% hidden="attention-masked" name="values" points=1
 """The values are right in float32, also for large scores and for queries without any allowed key."""
@@ -995,7 +1009,7 @@ def cache_step(params, cache, x):
 
 
 # %% check="attention-cache-step" name="example" points=1
-"""The example, an empty cache."""
+"""The example, an empty cache, and a second token."""
 rng = inputs.rng()
 shapes = {"q": (5, 4, 2), "k": (5, 2, 2), "v": (5, 2, 2), "o": (4, 2, 5)}
 params, x = {name: normal(rng, *shape) for name, shape in shapes.items()}, normal(rng, 5)
@@ -1005,6 +1019,18 @@ value = np.repeat(np.einsum("m,mhd->hd", x, params["v"]), 2, axis=0)
 compare(y, np.einsum("hd,hdm->m", value, params["o"]), label="y")
 compare(np.asarray(new["length"]), np.array(1, np.int32), label="the length")
 compare(new["v"], np.concatenate([value[None, ::2], cache["v"][1:]]), label="the values in the cache")
+second = normal(rng, 5)
+with case("for a second token"):
+    y, _ = ask(cache_step, *jax.tree.map(jnp.asarray, (params, new, second)))
+    tokens = np.stack([x, second])
+    queries = np.asarray(rotate(jnp.einsum("m,mhd->hd", second, params["q"]), jnp.int32(1)))
+    keys = np.asarray(rotate(jnp.einsum("tm,mhd->thd", tokens, params["k"]), jnp.arange(2)))
+    values = np.einsum("tm,mhd->thd", tokens, params["v"])
+    wanted = np.zeros(5, np.float32)
+    for head in range(4):
+        weights = np.exp(keys[:, head // 2] @ queries[head] / math.sqrt(2))
+        wanted += (weights / weights.sum()) @ values[:, head // 2] @ params["o"][head]
+    compare(y, wanted, label="y")
 
 # %% hidden="attention-cache-step" name="step" points=2
 """The result and the cache of single steps are right, and the program needs no copies of the cache for each head."""
@@ -1281,6 +1307,8 @@ def cache_step(params, cache, x):
 
 # %% [markdown] task="attention-sample" stars=2 minutes=20 skills="07_randomness,attention-causal-mask"
 # ## Draw the next token
+# *Needs: Deeper: top-k and top-p.*
+#
 # **Goal.** Draw a token from the logits of a language model, with a temperature, the k most probable tokens and a limit on their total probability.
 #
 # **Signature.** `sample(key, logits, temperature, top_k, top_p)` takes one key, `logits`, a float32 (V,), and returns an int32 scalar, a token from 0 to V - 1. `top_k` is a Python int, `temperature` and `top_p` are float32 scalars, which may be traced.
@@ -1605,6 +1633,12 @@ with jax.set_mesh(mesh):
     arguments = place(mesh, np.zeros((1, 1), np.float32)), place(mesh, 0 * values, "cache")
     result = ask(sharded_decode, *arguments, place(mesh, values, "cache"), place(mesh, np.int32(3)))
 compare(result, np.array([[3]], np.float32), label="the result")
+with case("when the largest scores of the devices differ"), jax.set_mesh(mesh):
+    scores = np.array([0, 1, 3, 2], np.float32).reshape(4, 1, 1)
+    arguments = place(mesh, np.ones((1, 1), np.float32)), place(mesh, scores, "cache")
+    result = ask(sharded_decode, *arguments, place(mesh, values, "cache"), place(mesh, np.int32(3)))
+    weights = np.exp([0, 1, 3])
+    compare(result, np.float32([[weights @ [1, 3, 5] / weights.sum()]]), label="the result")
 
 # %% hidden="attention-sharded-cache" name="program" points=3
 """Right for other meshes, lengths and scores, and the cache is not gathered."""
