@@ -1751,6 +1751,7 @@ compare(result, np.array([[3]], np.float32), label="the result")
 """Right for other meshes, lengths and scores, and the cache is not gathered."""
 rng = inputs.rng()
 for size, H, G, d, per_device, length, factor, words in (
+    (2, 1, 1, 4, 6, 8, 1, "when all devices have the same highest score"),
     (8, 6, 2, 4, 24, 8 * 24 - int(rng.integers(2, 20)), 1, "when all devices have allowed positions"),
     (4, 4, 4, 3, 20, int(rng.integers(3, 18)), 1, "when only one device has allowed positions"),
     (4, 8, 2, 6, 30, int(rng.integers(65, 85)), 9, "for scores above 100"),
@@ -1758,6 +1759,8 @@ for size, H, G, d, per_device, length, factor, words in (
 ):
     S, mesh = size * per_device, grid(size)
     q, k, v = factor * normal(rng, H, d), factor * normal(rng, S, G, d), normal(rng, S, G, d) + 2
+    if words.endswith("highest score"):
+        k[::per_device] = 40 * math.sqrt(d) * q / np.sum(q**2)  # the score 40
     wanted, longer = np.zeros((2, H, d))
     for h in range(H):
         for result, count in ((wanted, length), (longer, length + 1)):
