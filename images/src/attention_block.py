@@ -1,7 +1,7 @@
 """Draws a transformer block: attention, then an MLP, each added to its input."""
 
 from matplotlib.patches import Circle
-from style import EDGE, INK, MAPPED, PLAIN, QUIET, RESULT, SHARED, arrow, box, card, save, words
+from style import EDGE, INK, MAPPED, PLAIN, QUIET, SHARED, arrow, box, card, save, words
 
 axes = card(19.4, 6.6)
 LINE, HIGH = 3.3, 0.8  # the height of the main line, and of a box
