@@ -341,11 +341,19 @@ with jax.set_mesh(mesh):
 compare(result, np.full((8, 2), 320, np.float32), label="the result")
 got = in_types((8, 2), entries_of(result))
 require(got == "float32[8@data,2]", f"The result has the type {got}; expected float32[8@data,2].")
+rng = inputs.rng()
+params, numbers = {"gate": draw(rng, 2, 4), "up": draw(rng, 2, 4), "down": draw(rng, 4, 2)}, draw(rng, 8, 2)
+on_one = lambda x: jnp.sum(((jax.nn.silu(x @ params["gate"]) * (x @ params["up"])) @ params["down"]) ** 2)
+wanted = np.asarray(jax.grad(on_one)(jnp.asarray(numbers)))
 with jax.set_mesh(mesh):
-    returned = program(probe_gradient_of_x, placed, x).elements()
+    placed = {name: place(mesh, w, *(("model",) if name == "down" else (None, "model"))) for name, w in params.items()}
+    x = place(mesh, numbers, "data")
+    made = program(probe_gradient_of_x, placed, x)
+    gradient = made.run(placed, x)
+compare(gradient, wanted, label="the gradient with respect to x", rtol=1e-4, atol=1e-6)
 require(
-    returned <= 8,
-    f"The collectives of the gradient with respect to x return {returned} elements; expected at most 8. "
+    made.elements() <= 8,
+    f"The collectives of the gradient with respect to x return {made.elements()} elements; expected at most 8. "
     "Add the contributions of both products to this gradient before they are all-reduced.",
 )
 
