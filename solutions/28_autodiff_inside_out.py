@@ -492,7 +492,7 @@ for count, ahead in ((6, 3), (4, 1), (2, 4)):
         require(stored <= ahead, "residuals of too many micro-batches are stored at the same time.")
 
 # %% [markdown] why="autodiff-two-programs"
-# The compiled forward pass returns VJP objects with one tree structure, which contains the backward program. So the compiled backward pass finds it in its cache. A VJP object that is no longer referenced frees its residuals. `jax.fwd_and_bwd(stage, argnums=(0, 1))` returns the same two programs. **Next:** On several devices, which calls of a stage run at the same time as those of other stages, and what would `send` do?
+# The compiled forward pass returns VJP objects with one tree structure, which contains the backward program. So the compiled backward pass finds it in its cache. A VJP object that is no longer referenced frees its residuals. `jax.fwd_and_bwd`, with both arguments in `argnums`, returns the same two programs. **Next:** On several devices, which calls of a stage run at the same time as those of other stages, and what would `send` do?
 
 
 # %% wrong="autodiff-two-programs" because="Compiles the backward pass alone. Each call of `jax.vjp` outside of `jit` traces the stage and creates a new tree structure, so the backward pass is compiled again for each micro-batch."
