@@ -125,7 +125,9 @@ class AnswerEndpoint:
                 return encode({"status": "ok", "value": value}, self.classes)
         except Unsendable as problem:
             try:
-                for leaf in jax.tree.leaves(value):  # an array whose computation failed is no data either
+                # An array whose computation failed is no data either. The first level alone: a result may be nested so
+                # deeply, or refer to itself so often, that it cannot be traversed.
+                for leaf in value[:MAX_RESULTS] if type(value) in (tuple, list) else [value]:
                     if isinstance(leaf, jax.Array) and not leaf.is_deleted():
                         leaf.block_until_ready()
             except jax.errors.JaxRuntimeError as failed:
@@ -199,6 +201,7 @@ def _suggestion(problem: BaseException) -> str:
 
 # JAX names the function that it traces, which is the one that wraps the learner's, and the arguments of that.
 _OURS = re.compile(r"the function (?:flat|<lambda>) at \S*program/export\.py:\d+(?: for jit)?")
+MAX_RESULTS = 100  # of an answer, whose computation is waited for where one of them is no data
 _FRAME = re.compile(r'  File "(.*)", line (\d{1,6}), in (.*)')
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+>")  # another in every run
 _LEAVES = re.compile(r"the arguments? leaves\[\d+\](?:(?:,| and) leaves\[\d+\])*")
