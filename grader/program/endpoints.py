@@ -118,7 +118,8 @@ class AnswerEndpoint:
         return self._reply(program, payload)
 
     def _reply(self, what: Callable[[tuple[Any, ...]], Any], payload: bytes) -> bytes:
-        asked, value = decode(payload, self.classes), None
+        asked = decode(payload, self.classes)
+        value: Any = None
         try:
             with _on(asked["mesh"]), _all_bits():
                 value = what(asked["args"])
