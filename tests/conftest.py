@@ -177,6 +177,20 @@ def courses_stay_as_they_are(request: pytest.FixtureRequest) -> Iterator[None]:
         assert not changed, f"tests (perhaps of another file that runs beside this one) wrote {', '.join(changed)}"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def configuration_of_jax_stays_as_it_is() -> Iterator[None]:
+    """The tests of the next file share this process, so what a file sets it also sets back."""
+    before = _configuration_of_jax()
+    yield
+    after = _configuration_of_jax()
+    changed = {name: after[name] for name in before.keys() & after.keys() if after[name] != before[name]}
+    assert not changed, f"tests of this file left jax.config changed: {changed}"
+
+
+def _configuration_of_jax() -> dict[str, Any]:
+    return dict(sys.modules["jax"].config.values) if "jax" in sys.modules else {}
+
+
 def _files_of_courses() -> set[tuple[Path, int]]:
     return {(path, path.stat().st_mtime_ns) for path in COURSES.rglob("*") if path.is_file()}
 

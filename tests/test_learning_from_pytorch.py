@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import nbformat
 import numpy as np
 import pytest
@@ -28,12 +30,14 @@ sys.meta_path.insert(0, Hidden())
 
 
 @pytest.fixture(scope="module")
-def names() -> dict[str, Any]:
+def names() -> Iterator[dict[str, Any]]:
     """The names that the setup and the solutions of the exercises define."""
     lesson, defined = Course(ROOT).lesson(LESSON), {"__name__": "__main__"}
+    precision = jax.config.values["jax_default_matmul_precision"]
     for source in (lesson.setup, *(exercise.reference for exercise in lesson.exercises)):
         exec(compile(source, LESSON, "exec", dont_inherit=True), defined)
-    return defined
+    yield defined
+    jax.config.update("jax_default_matmul_precision", precision)  # the setup of a lesson sets it
 
 
 @pytest.fixture
