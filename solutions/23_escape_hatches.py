@@ -8,6 +8,7 @@
 
 # %% setup
 from grader.checks import ask, case, compare, devices, inputs, native, require, skip
+from grader.checks.devices import entries_of
 
 devices.start(8)  # before JAX is first used
 
@@ -46,15 +47,6 @@ def grid(*sizes, names=("data", "model")):
 def place(mesh, array, *entries):
     """The NumPy array on the mesh, with the spec P(*entries)."""
     return jax.device_put(array, NamedSharding(mesh, P(*entries)))
-
-
-def entries_of(array):
-    """The entries of the spec of an array, one for each axis. None if it has no such spec."""
-    sharding = getattr(array, "sharding", None)
-    if not isinstance(sharding, NamedSharding):
-        return None
-    found = [entry[0] if isinstance(entry, tuple) and len(entry) == 1 else entry or None for entry in sharding.spec]
-    return (*found, *[None] * (array.ndim - len(found)))
 
 
 def custom_calls(function, *args):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import numpy as np
 from jax.extend.backend import clear_backends
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AxisType, Mesh, NamedSharding
 
 from grader.checks.outcomes import Ended, Skipped
 from grader.program.environment import simulate
@@ -78,6 +79,36 @@ def mesh(shape: tuple[int, ...], names: tuple[str, ...], explicit: bool = False)
         )
     kind = AxisType.Explicit if explicit else AxisType.Auto
     return Mesh(np.array(found[:wanted], dtype=object).reshape(shape), names, axis_types=(kind,) * len(names))
+
+
+def entries_of(array: Any) -> tuple[Any, ...] | None:
+    """Returns the entries of an array's spec, one for each axis of the array.
+
+    Args:
+        array: a JAX array or `jax.ShapeDtypeStruct`.
+
+    Returns:
+        For each axis None, the name of a mesh axis, or a tuple of names. None if the array has no `NamedSharding`.
+    """
+    sharding = getattr(array, "sharding", None)
+    if not isinstance(sharding, NamedSharding):
+        return None
+    found = [entry[0] if isinstance(entry, tuple) and len(entry) == 1 else entry or None for entry in sharding.spec]
+    return (*found, *[None] * (array.ndim - len(found)))
+
+
+def in_types(shape: tuple[int, ...], entries: tuple[Any, ...] | None) -> str:
+    """Returns the type of a float32 array as JAX shows it, such as "float32[8@data,4]".
+
+    Args:
+        shape: the shape of the array.
+        entries: what `entries_of` returns for it.
+    """
+    written = [
+        f"{size}@({','.join(entry)})" if isinstance(entry, tuple) else f"{size}@{entry}" if entry else f"{size}"
+        for size, entry in zip(shape, entries or [None] * len(shape), strict=True)
+    ]
+    return f"float32[{','.join(written)}]"
 
 
 def describe() -> str:
