@@ -467,8 +467,9 @@ for seed in (1, 2):
 # **[Model FLOPs utilization](../docs/glossary.md#model-flops-utilization)** (MFU) is the number of operations that the model requires, divided by what the device could perform in this time. For each token, a training step requires 6 operations for each weight, and 12 x layers x length x width for attention. Recomputation by remat does not count. XLA's own count is no substitute, because it counts a loop once.
 
 # %%
-# Peak in FLOP/s of dense bfloat16 products, from the data sheets of the vendors.
-PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L4": 121e12, "TPU v5 lite": 197e12, "TPU v4": 275e12}
+# Peak in FLOP/s of dense bfloat16 products, from the vendors' data sheets. NVIDIA's show twice these numbers, for sparse matrices.
+PEAKS = {"H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "L4": 121e12}
+PEAKS |= {"TPU v5 lite": 197e12, "TPU v4": 275e12}
 per_second = (STEPS - 520) * BATCH * LENGTH / seconds
 flops = 6 * count + 12 * LAYERS * LENGTH * WIDTH
 kind = jax.devices()[0].device_kind
