@@ -670,7 +670,7 @@ def train(w, steps, read, log):
 #
 # **Example.** Two charges of 1 at the positions 0 and 1 have the energy 1.3679. The gradient with respect to `x` is [0.7358, -0.7358].
 #
-# **Judged.** The values, the gradients with respect to `x`, and `jax.jvp` in any direction of `x`. All are compiled, and also batched with `vmap` over either argument or both. The derivative with respect to `charge` is 0, because the simulator does not compute it. Under one `vmap`, the energies of a whole batch take one call of `host_energy`, and gradients take at most one call of each host function (this check is observed). **Not judged.** Second derivatives.
+# **Judged.** The values, the gradients with respect to `x`, and `jax.jvp` in any direction of `x`. All are compiled, and also batched with `vmap` over either argument or both. The derivative with respect to `charge` is 0, because the simulator does not compute it. Under one `vmap`, the energies of a whole batch take one call of `host_energy` and at most one of `host_forces`, and gradients take at most one call of each (this check is observed). **Not judged.** Second derivatives.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1007,6 +1007,24 @@ def energy_jvp(primals, tangents):
     host, like = functools.partial(cached, host_forces), jax.ShapeDtypeStruct(x.shape, x.dtype)
     forces = jax.pure_callback(host, like, x, charge, vmap_method="expand_dims")
     return energy(x, charge), -jnp.sum(forces * tangents[0])
+
+
+# %% wrong="hatches-simulator" because="Uses the forces as the derivative for the charges too. The task defines this derivative as 0."
+def on_host(function, shape, *args):
+    return jax.pure_callback(function, jax.ShapeDtypeStruct(shape, jnp.float32), *args, vmap_method="expand_dims")
+
+
+@jax.custom_jvp
+def energy(x, charge):
+    return on_host(host_energy, (), x, charge)
+
+
+@energy.defjvp
+def energy_jvp(primals, tangents):
+    x, charge = primals
+    x_tangent, charge_tangent = tangents
+    forces = on_host(host_forces, x.shape, x, charge)
+    return energy(x, charge), -jnp.sum(forces * x_tangent) - jnp.sum(forces * charge_tangent)
 
 
 # %% right="hatches-simulator"

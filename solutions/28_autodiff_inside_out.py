@@ -716,6 +716,55 @@ def run_stage(stage, params, xs, ahead, send, receive):
     return total, results
 
 
+# %% wrong="autodiff-two-programs" because="Compiles the backward pass alone. Each call of `jax.vjp` outside of `jit` traces the stage and creates a new tree structure, so the backward pass is compiled again for each micro-batch."
+def two_programs(stage):
+    return functools.partial(jax.vjp, stage), jax.jit(lambda vjp, g: vjp(g))
+
+
+def run_stage(stage, params, xs, ahead, send, receive):
+    forward, backward = two_programs(stage)
+    queue, total, by_x = collections.deque(), jax.tree.map(jnp.zeros_like, params), []
+
+    def one_backward():
+        nonlocal total
+        i = len(by_x)
+        by_params, gradient = backward(queue.popleft(), receive(i))
+        total = jax.tree.map(jnp.add, total, by_params)
+        by_x.append(gradient)
+
+    for i, x in enumerate(xs):
+        if len(queue) == ahead:
+            one_backward()
+        y, vjp = forward(params, x)
+        queue.append(vjp)
+        del vjp
+        send(i, y)
+    while queue:
+        one_backward()
+    return total, by_x
+
+
+# %% wrong="autodiff-two-programs" because="Assumes that there are at least `ahead` micro-batches."
+def two_programs(stage):
+    return jax.fwd_and_bwd(stage, argnums=(0, 1))
+
+
+def run_stage(stage, params, xs, ahead, send, receive):
+    forward, backward = two_programs(stage)
+    waiting, by_x, total = {}, [], jax.tree.map(jnp.zeros_like, params)
+    for i in range(ahead):
+        y, waiting[i] = forward(params, xs[i])
+        send(i, y)
+    for i in range(len(xs)):
+        by_params, gradient = backward(waiting.pop(i), receive(i))
+        total = jax.tree.map(jnp.add, total, by_params)
+        by_x.append(gradient)
+        if i + ahead < len(xs):
+            y, waiting[i + ahead] = forward(params, xs[i + ahead])
+            send(i + ahead, y)
+    return total, by_x
+
+
 # %% right="autodiff-two-programs"
 def two_programs(stage):
     return jax.fwd_and_bwd(stage, argnums=(0, 1))
@@ -915,7 +964,7 @@ require(
 # `with_refs` passes the Ref on to the rules of the backward pass. The backward loop over the layers then adds the gradient of each layer to its slice of the Ref. A gradient that is returned is a new array of the size of all parameters, even if it is added to a Ref afterwards. **Next:** What changes if one matrix is used in two places of the network?
 
 
-# %% wrong="autodiff-accumulate" because="Adds a returned gradient to the Ref. The gradient is a separate array of the size of the parameters."
+# %% wrong="autodiff-accumulate" because="Stores the gradient in a buffer of its own before it is added to the Refs, which takes as much memory as the parameters."
 def accumulate_in_place(loss, params, refs, batches):
     def step(_, batch):
         value, gradient = jax.value_and_grad(loss)(params, batch)
@@ -925,7 +974,7 @@ def accumulate_in_place(loss, params, refs, batches):
     return jax.lax.scan(step, None, batches)[1]
 
 
-# %% wrong="autodiff-accumulate" because="Adds a returned gradient to the Ref. The gradient is a separate array of the size of the parameters."
+# %% wrong="autodiff-accumulate" because="Stores the gradient in a buffer of its own before it is added to the Refs, which takes as much memory as the parameters."
 def accumulate_in_place(loss, params, refs, batches):
     def step(_, batch):
         value, vjp = jax.vjp(lambda params: loss(params, batch), params)
@@ -937,7 +986,7 @@ def accumulate_in_place(loss, params, refs, batches):
     return jax.lax.scan(step, None, batches)[1]
 
 
-# %% wrong="autodiff-accumulate" because="Sums the gradients in the carry of the loop and adds the sum to the Refs at the end, so there is a second buffer."
+# %% wrong="autodiff-accumulate" because="Stores the gradient in a buffer of its own before it is added to the Refs, which takes as much memory as the parameters."
 def accumulate_in_place(loss, params, refs, batches):
     def step(total, batch):
         value, gradient = jax.value_and_grad(loss)(params, batch)
@@ -1039,6 +1088,21 @@ def accumulate_in_place(loss, params, refs, batches):
         return None, value
 
     return jax.lax.scan(step, None, batches)[1]
+
+
+# %% wrong="autodiff-accumulate" because="Stores the gradient in a buffer of its own before it is added to the Refs, which takes as much memory as the parameters."
+def accumulate_in_place(loss, params, refs, batches):
+    sums = jax.tree.map(lambda leaf: jax.new_ref(jnp.zeros_like(leaf)), params)
+
+    def body(carry, batch):
+        value, vjp = jax.vjp(lambda params: loss(params, batch), params)
+        vjp.with_refs(sums)(jnp.ones_like(value))
+        return carry, value
+
+    losses = jax.lax.scan(body, (), batches)[1]
+    for ref, one in zip(jax.tree.leaves(refs), jax.tree.leaves(sums), strict=True):
+        ref[...] += one[...]
+    return losses
 
 
 # %% right="autodiff-accumulate"
@@ -1379,6 +1443,61 @@ def gradients_and_norms(block, layers, x):
         return mean_square(jax.lax.scan(step, x, (layers, slots))[0])
 
     return jax.grad(loss, (0, 1))(layers, jnp.zeros(len(jax.tree.leaves(layers)[0])))
+
+
+# %% wrong="autodiff-backward-log" because="Uses `jnp.linalg.norm` with `ord=2`. For a matrix, this is the largest singular value."
+@jax.custom_vjp
+def log(ref, i, x):
+    return x
+
+
+def log_backward(residuals, g):
+    ref, i = residuals
+    ref[i] = jnp.linalg.norm(g, ord=2)
+    return None, None, g
+
+
+log.defvjp(lambda ref, i, x: (x, (ref, i)), log_backward)
+
+
+def gradients_and_norms(block, layers, x):
+    depth = jax.tree.leaves(layers)[0].shape[0]
+    ref = jax.new_ref(jnp.zeros(depth))
+
+    def loss(layers):
+        body = lambda x, one: (log(ref, one[0], block(one[1], x)), None)
+        return mean_square(jax.lax.scan(body, x, (jnp.arange(depth), layers))[0])
+
+    gradients = jax.grad(loss)(layers)
+    return gradients, ref[...]
+
+
+# %% wrong="autodiff-backward-log" because="A Python loop over the layers is written out by tracing, so the program grows with the number of layers."
+@jax.custom_vjp
+def log_norm(ref, x):
+    return x
+
+
+def log_norm_backward(ref, g):
+    ref[...] = jnp.sqrt(jnp.sum(g**2))
+    return None, g
+
+
+log_norm.defvjp(lambda ref, x: (x, ref), log_norm_backward)
+
+
+def gradients_and_norms(block, layers, x):
+    depth = jax.tree.leaves(layers)[0].shape[0]
+    refs = [jax.new_ref(jnp.float32(0)) for _ in range(depth)]
+
+    def loss(layers):
+        result = x
+        for i in range(depth):
+            result = log_norm(refs[i], block(jax.tree.map(lambda leaf: leaf[i], layers), result))
+        return mean_square(result)
+
+    gradients = jax.grad(loss)(layers)
+    return gradients, jnp.stack([ref[...] for ref in refs])
 
 
 # %% right="autodiff-backward-log"
@@ -1829,6 +1948,35 @@ solve.defvjp(solve_forward, solve_backward)
 def fixed_point(f, theta, x0):
     converted, values = jax.closure_convert(f, theta, x0)
     return solve(lambda params, x: converted(params[0], x, *params[1]), (theta, values), x0)
+
+
+# %% wrong="autodiff-fixed-point" because="Does not convert f. A custom rule cannot return cotangents for values that f closes over, so these are missing or leak."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def solve_fixed(f, theta, x0):
+    return iterate(lambda x: f(theta, x), x0)
+
+
+def solve_fixed_forward(f, theta, x0):
+    x = solve_fixed(f, theta, x0)
+    return x, (theta, x)
+
+
+def solve_fixed_backward(f, residuals, g):
+    theta, x = residuals
+
+    def adjoint(parameters, w):
+        theta, x, g = parameters
+        return g + jax.vjp(lambda x: f(theta, x), x)[1](w)[0]
+
+    w = solve_fixed(adjoint, (theta, x, g), g)
+    return jax.vjp(lambda theta: f(theta, x), theta)[1](w)[0], jnp.zeros_like(x)
+
+
+solve_fixed.defvjp(solve_fixed_forward, solve_fixed_backward)
+
+
+def fixed_point(f, theta, x0):
+    return solve_fixed(f, theta, x0)
 
 
 # %% right="autodiff-fixed-point"
@@ -2481,6 +2629,41 @@ solve.defvjp(forward, backward)
 Solve = None
 
 
+# %% wrong="autodiff-hi-primitive" because="Assumes that the batch axis of b is its first one, but `in_axes` can name any axis."
+def solve(a, b):
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    def vjp_fwd(self, nonzeros, a, b):
+        c = factor(a)
+        x = solve_factored(c, b)
+        return x, (c, x)
+
+    def vjp_bwd_retval(self, residuals, g):
+        c, x = residuals
+        w = solve_factored(c, g)
+        return -w @ x.T, w
+
+    def batch(self, axis_data, args, dims):
+        a, b = args
+        if dims[0] is None:
+            batch, n, k = b.shape
+            columns = b.transpose(1, 0, 2).reshape(n, batch * k)
+            return solve(a, columns).reshape(n, batch, k).transpose(1, 0, 2), 0
+        return super().batch(axis_data, args, dims)
+
+    def batch_dim_rule(self, axis_data, dims):
+        return 0
+
+
 # %% right="autodiff-hi-primitive"
 def solve(a, b):
     return Solve(jax.typeof(a), jax.typeof(b))(a, b)
@@ -2666,7 +2849,7 @@ require(operations[0] == operations[1], "The size of the program grows with the 
 # The backward loop adds the gradients of a parameter in its carry. If the parameter varies along `data`, or is reduced, this sum contains the partial sums of one device. The transpose of the cast, which stands before the forward loop, follows after the backward loop, and it is the only reduction. **Next:** A tied embedding is used at the beginning and at the end of a model. How many reductions does its gradient need, and where would you place the cast?
 
 
-# %% wrong="autodiff-delayed-reduction" because="Uses the replicated parameters in the loop, so every iteration of the backward loop reduces their gradients."
+# %% wrong="autodiff-delayed-reduction" because="Uses the replicated parameters in the loop, or casts them only inside its body, so every iteration of the backward loop reduces their gradients."
 def recurrent_gradients(params, xs, ys):
     def loss(params):
         start = jnp.zeros((xs.shape[1], params["b"].size), out_sharding=P("data", None))
@@ -2677,7 +2860,7 @@ def recurrent_gradients(params, xs, ys):
     return jax.value_and_grad(loss)(params)
 
 
-# %% wrong="autodiff-delayed-reduction" because="Uses the replicated parameters in the loop, so every iteration of the backward loop reduces their gradients."
+# %% wrong="autodiff-delayed-reduction" because="Uses the replicated parameters in the loop, or casts them only inside its body, so every iteration of the backward loop reduces their gradients."
 def recurrent_gradients(params, xs, ys):
     def on_one_device(params, xs, ys):
         start = jax.lax.pcast(jnp.zeros((xs.shape[1], params["b"].size)), "data", to="varying")
@@ -2713,7 +2896,7 @@ def recurrent_gradients(params, xs, ys):
     return jax.value_and_grad(loss)(params)
 
 
-# %% wrong="autodiff-delayed-reduction" because="Casts the parameters inside the body of the loop, so the reductions, which are the transposes of the casts, are in the backward loop too."
+# %% wrong="autodiff-delayed-reduction" because="Uses the replicated parameters in the loop, or casts them only inside its body, so every iteration of the backward loop reduces their gradients."
 def recurrent_gradients(params, xs, ys):
     def on_one_device(params, xs, ys):
         start = jax.lax.pcast(jnp.zeros((xs.shape[1], params["b"].size)), "data", to="varying")
@@ -2797,6 +2980,37 @@ def recurrent_gradients(params, xs, ys):
 
     specs = P(), P(None, "data"), P("data")
     return jax.value_and_grad(jax.shard_map(on_one_device, in_specs=specs, out_specs=P()))(params, xs, ys)
+
+
+# %% wrong="autodiff-delayed-reduction" because="Uses the replicated parameters in the loop, or casts them only inside its body, so every iteration of the backward loop reduces their gradients."
+def recurrent_gradients(params, xs, ys):
+
+    def loss(params):
+        def step(state, x):
+            return jnp.tanh(x @ params["u"] + state @ params["w"] + params["b"]), None
+
+        start = jnp.zeros((xs.shape[1], params["w"].shape[0]), out_sharding=P("data", None))
+        state, _ = jax.lax.scan(step, start, xs)
+        return jnp.mean((state @ params["v"] - ys) ** 2)
+
+    return jax.value_and_grad(loss)(params)
+
+
+# %% wrong="autodiff-delayed-reduction" because="Divides by the number of devices of the example. The axis `data` can have another size."
+def recurrent_gradients(params, xs, ys):
+
+    @jax.shard_map(in_specs=(P(), P(None, "data"), P("data")), out_specs=P())
+    def loss(params, xs, ys):
+        params = jax.lax.pcast(params, "data", to="varying")
+
+        def step(state, x):
+            return jnp.tanh(x @ params["u"] + state @ params["w"] + params["b"]), None
+
+        start = jax.lax.pcast(jnp.zeros((xs.shape[1], params["w"].shape[0])), "data", to="varying")
+        state, _ = jax.lax.scan(step, start, xs)
+        return jax.lax.psum(jnp.mean((state @ params["v"] - ys) ** 2), "data") / 8
+
+    return jax.value_and_grad(loss)(params, xs, ys)
 
 
 # %% right="autodiff-delayed-reduction"
