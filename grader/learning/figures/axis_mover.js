@@ -4,7 +4,7 @@ function show(el, data) {
   const axes = [...data.start.in];
   let out = data.start.out;
   const panels = make("div", { class: "columns" });
-  const example = steps("example", drawExample);
+  const example = steps("example", drawExample, (at) => `example ${at}`);
   const shape = (sizes) => `(${sizes.join(", ")}${sizes.length === 1 ? "," : ""})`;
   const view = frame(el, data.title, example.node, panels);
   const label = (axis) => (axis === null ? "None" : String(axis));
@@ -44,15 +44,15 @@ function show(el, data) {
     const one = current();
     outRow.replaceChildren();
     outGrid.replaceChildren();
-    if (one.error) {
-      outTitle.textContent = "result: an error";
-      outGrid.append(make("div", { class: "panel" }, one.error));
+    if (one.note) {
+      outTitle.textContent = "no result";
+      outGrid.append(make("div", { class: "panel" }, one.note));
     } else {
       out = Math.min(out, one.outs.length - 1);
       outRow.append(choices("out_axes", one.outs.map((_, i) => String(i)), String(out), (_, i) => { out = i; drawResult(); }));
     }
     data.arguments.forEach((argument, index) => {
-      const owners = one.error ? Array(argument.shape.reduce((a, b) => a * b)).fill(null) : one.owners[index];
+      const owners = one.note ? Array(argument.shape.reduce((a, b) => a * b)).fill(null) : one.owners[index];
       argument.grid.replaceChildren(grid(argument.name, argument.shape, owners));
     });
     drawResult();
@@ -60,11 +60,11 @@ function show(el, data) {
 
   function drawResult() {
     const one = current();
-    if (!one.error) {
+    if (!one.note) {
       outTitle.textContent = `result, shape ${shape(one.outs[out].shape)}`;
       outGrid.replaceChildren(grid("result", one.outs[out].shape, one.outs[out].owners));
     }
-    example.limit(one.error ? 0 : one.count - 1);
+    example.limit(one.note ? 0 : one.count - 1);
   }
 
   function drawExample(number) {
@@ -72,9 +72,9 @@ function show(el, data) {
     const one = current();
     const mark = (node, owners) =>
       [...node.querySelectorAll(".cell")].forEach((cell, i) => cell.classList.toggle("chosen", owners[i] === null || owners[i] === number));
-    if (one.error) {
+    if (one.note) {
       const chosen = data.arguments.map((argument, i) => `${argument.name} ${label(axes[i])}`).join(", ");
-      return view.say(`With in_axes ${chosen}, vmap raises an error: ${one.error}`);
+      return view.say(`With in_axes ${chosen}: ${one.note}`);
     }
     data.arguments.forEach((argument, i) => mark(argument.grid, one.owners[i]));
     mark(outGrid, one.outs[out].owners);

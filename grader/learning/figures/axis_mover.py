@@ -49,7 +49,7 @@ def axis_mover(function: Callable[..., Any], *args: Any, in_axes: Axes = 0, out_
         raise ValueError(f"in_axes has {len(given)} entries for {len(arrays)} arguments. Pass one for each of them.")
     start = [_axis(f"in_axes[{i}]", one, array.ndim) for i, (one, array) in enumerate(zip(given, arrays, strict=True))]
     options = [[*range(array.ndim), None] for array in arrays]
-    cases = {_key(axes): _case(function, arrays, axes) for axes in itertools.product(*options)}
+    cases = _cases(function, arrays, list(itertools.product(*options)))
     first = cases[_key(start)]
     names = _names(function, len(arrays))
     out = _axis("out_axes", out_axes, len(first["outs"]) or 1)
@@ -99,31 +99,52 @@ def _key(axes: Sequence[Axis]) -> str:
     return ",".join(map(str, axes))
 
 
-def _case(function: Callable[..., Any], arrays: list[np.ndarray], axes: tuple[Axis, ...]) -> dict[str, Any]:
-    """What vmap does with one choice of `in_axes`: the owner of each element, by the results of vmap, or its error."""
-    try:
-        result = jax.eval_shape(jax.vmap(function, in_axes=axes), *arrays)
-    except Exception as problem:
-        text = str(problem).split("\n\n")[0] if str(problem) else ""
-        return {"error": textwrap.shorten(f"{type(problem).__name__}: {text}", 260, placeholder=" …"), "outs": []}
-    if not hasattr(result, "shape") or len(result.shape) > 2:
-        raise ValueError("For one example, the function has to return one array of at most one axis.")
+def _cases(function: Callable[..., Any], arrays: list[np.ndarray], choices: list[Sequence[Axis]]) -> dict[str, Any]:
+    """What vmap does with each choice of `in_axes`: the owner of each element, by the results of vmap, or its error."""
+    results = {_key(axes): _result(function, arrays, axes) for axes in choices}
     positions = [np.arange(array.size).reshape(array.shape) for array in arrays]
-    received = jax.vmap(lambda *parts: parts, in_axes=axes)(*positions)
-    count = result.shape[0]
+    drawn = [axes for axes in choices if not isinstance(results[_key(axes)], str)]
+    shapes = {_key(axes): results[_key(axes)].shape for axes in drawn}
+    # one program for all choices, which compiles faster
+    moved = jax.jit(lambda: {_key(axes): _moved(shapes[_key(axes)], positions, axes) for axes in drawn})()
+    found: dict[str, Any] = {}
+    for axes in choices:
+        key = _key(axes)
+        if key not in shapes:
+            found[key] = {"note": results[key], "outs": []}
+            continue
+        received, outs = moved[key]
+        found[key] = {
+            "count": shapes[key][0],
+            "owners": [_owners(a, np.asarray(part), axis) for a, part, axis in zip(arrays, received, axes, strict=True)],
+            "shapes": [part.shape[1:] for part in received],
+            "result": shapes[key][1:],
+            "outs": [{"shape": out.shape, "owners": np.asarray(out).ravel().tolist()} for out in outs],
+        }
+    return found
+
+
+def _result(function: Callable[..., Any], arrays: list[np.ndarray], axes: Sequence[Axis]) -> Any:
+    """The shape of the result, or why there is none to draw."""
+    try:
+        result = jax.eval_shape(jax.vmap(function, in_axes=tuple(axes)), *arrays)
+    except Exception as problem:
+        text = f"{type(problem).__name__}: {str(problem).split(chr(10) * 2)[0]}"
+        return f"vmap raises {textwrap.shorten(text, 260, placeholder=' …')}"
+    if not hasattr(result, "shape"):
+        raise ValueError("The function returns a container. This figure draws one array as the result.")
+    if len(result.shape) > 2:
+        return f"The result has the shape {result.shape}. This figure draws at most two axes."
+    return result
+
+
+def _moved(shape: tuple[int, ...], positions: list[np.ndarray], axes: Sequence[Axis]) -> Any:
+    """The positions that each example receives, and for each `out_axes` the examples that the result comes from."""
+    received = jax.vmap(lambda *parts: parts, in_axes=tuple(axes))(*positions)
     outs = [
-        jax.vmap(lambda i: jnp.full(result.shape[1:], i), out_axes=out)(jnp.arange(count))
-        for out in range(len(result.shape))
+        jax.vmap(lambda i: jnp.full(shape[1:], i), out_axes=out)(jnp.arange(shape[0])) for out in range(len(shape))
     ]
-    return {
-        "count": count,
-        "owners": [
-            _owners(array, np.asarray(part), axis) for array, part, axis in zip(arrays, received, axes, strict=True)
-        ],
-        "shapes": [part.shape[1:] for part in received],
-        "result": result.shape[1:],
-        "outs": [{"shape": out.shape, "owners": np.asarray(out).ravel().tolist()} for out in outs],
-    }
+    return received, outs
 
 
 def _owners(array: np.ndarray, received: np.ndarray, axis: Axis) -> list[int | None]:
@@ -141,8 +162,8 @@ def _description(data: dict[str, Any], case: dict[str, Any]) -> str:
         f"{one['name']} of shape {tuple(one['shape'])} along {axis}"
         for one, axis in zip(data["arguments"], data["start"]["in"], strict=True)
     )
-    if "error" in case:
-        return f"{data['title']} in_axes: {axes}. {case['error']}"
+    if "note" in case:
+        return f"{data['title']} in_axes: {axes}. {case['note']}"
     out = data["start"]["out"]
     return (
         f"{data['title']} in_axes: {axes}. {case['count']} examples. One example receives the shapes "
@@ -154,8 +175,8 @@ def _description(data: dict[str, Any], case: dict[str, Any]) -> str:
 def _picture(data: dict[str, Any], case: dict[str, Any]) -> str:
     """The arguments and the result; the number in an element is that of its example."""
     drawing, x = Drawing(), float(MARGIN)
-    if "error" in case:
-        drawing.text(MARGIN, MARGIN + FONT, case["error"])
+    if "note" in case:
+        drawing.text(MARGIN, MARGIN + FONT, case["note"])
         return drawing.svg()
     out = data["start"]["out"]
     tables = [

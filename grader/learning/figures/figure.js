@@ -29,7 +29,7 @@ function frame(el, title, controls, ...children) {
 }
 
 // A slider with a button on each side. Arrow keys, Home and End move it. `onChange` gets the number of the step.
-function steps(name, onChange) {
+function steps(name, onChange, text = (at, last) => `${name} ${at} of ${last}`) {
   const range = make("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": name, input: () => go(value()) });
   const back = make("button", { type: "button", "aria-label": `Previous ${name}`, click: () => go(value() - 1) }, "◀");
   const forward = make("button", { type: "button", "aria-label": `Next ${name}`, click: () => go(value() + 1) }, "▶");
@@ -39,7 +39,7 @@ function steps(name, onChange) {
     range.value = Math.max(0, Math.min(to, Number(range.max)));
     back.disabled = value() === 0;
     forward.disabled = value() === Number(range.max);
-    count.textContent = `${name} ${value()} of ${range.max}`;
+    count.textContent = text(value(), Number(range.max));
     range.setAttribute("aria-valuetext", count.textContent);
     onChange(value());
   }

@@ -1,9 +1,9 @@
 """Figures that a reader can step through: plain data from Python, drawn by a short script in the browser.
 
-A figure is data (numbers, texts, lists and dicts), a script that draws them, and a static picture. Notebooks with
-widgets show it through anywidget. Pages without a kernel, such as the book, run the same script from HTML. Everything
-else shows the picture or its description. The script computes nothing that the data do not contain, so a figure looks
-the same with and without a kernel.
+A figure is data (numbers, texts, lists and dicts), a script that draws them, and a static picture. Notebooks and the
+book run the script from HTML, which contains the data. So the figure also works without a kernel and after a notebook
+is opened again, where JupyterLab shows an error in place of a widget. Front ends that run no script show the picture or
+its description. The scripts have the form that anywidget expects, and `Figure.widget` returns such a widget.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from __future__ import annotations
 import base64
 import functools
 import json
-import sys
 import uuid
 from html import escape
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 # The end of every script: the entry point that anywidget calls.
 ENTRY = "\nexport default { render: ({ model, el }) => show(el, model.get('data')) };\n"
 
@@ -39,10 +37,12 @@ class Figure:
     def __repr__(self) -> str:
         return self.alt
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = {"text/plain": self.alt, "image/svg+xml": self.svg, "text/html": self.html()}
-        view = self._widget_view()
-        return bundle | ({WIDGET_VIEW: view} if view else {})
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": self.alt, "image/svg+xml": self.svg, "text/html": self.html()}
+
+    def widget(self) -> Any:
+        """The figure as a widget, to combine with other widgets of a notebook. Requires the package anywidget."""
+        return widget_class()(script(self._script) + ENTRY, self.data)
 
     def html(self) -> str:
         """The figure as a part of a page. It loads nothing, and shows the static picture until its script has run."""
@@ -55,17 +55,6 @@ class Figure:
             f'<div id="{name}"><img alt="{escape(self.alt)}" src="data:image/svg+xml;base64,{picture}"></div>'
             f'<script type="module">\n{script(self._script)}\n{call}\n</script>'
         )
-
-    def _widget_view(self) -> dict[str, Any] | None:
-        """What a front end with widgets shows; None outside a notebook and without anywidget."""
-        shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-        if getattr(shell, "kernel", None) is None:
-            return None
-        try:
-            widget = widget_class()(script(self._script) + ENTRY, self.data)
-        except ImportError:
-            return None
-        return {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
 
 
 @functools.cache

@@ -35,7 +35,7 @@ function show(el, data) {
   function update() {
     const { passes, end } = table();
     const cells = passes.flatMap((own, stage) => [
-      make("div", { style: `grid-row: ${stage + 1}; grid-column: 1; padding: 5px 8px 0 0` }, `stage ${stage}`),
+      make("div", { style: `grid-row: ${stage + 1}; grid-column: 1; padding: 5px 8px 0 0; white-space: nowrap` }, `stage ${stage}`),
       make("div", { class: "cell idle", style: `grid-row: ${stage + 1}; grid-column: 2 / ${end + 2}` }),
       ...own.map(([kind, m, start]) => {
         const place = `grid-row: ${stage + 1}; grid-column: ${start + 2} / span ${data.durations[kind]}`;
@@ -51,6 +51,7 @@ function show(el, data) {
     if (!view) return;
     const { passes, end, fraction, stored } = table();
     chart.querySelectorAll(".pass").forEach((cell) => cell.classList.toggle("later", Number(cell.dataset.start) >= now));
+    if (now < end) chart.scrollLeft = 22 * now - chart.clientWidth / 2; // a phone shows a part of the time
     const rows = passes.map((own, stage) => {
       const done = own.reduce((sum, [kind, , start]) => sum + Math.max(0, Math.min(data.durations[kind], now - start)), 0);
       const holds = own.filter(([kind, , start]) => kind === "F" && start < now).length -
