@@ -7,7 +7,9 @@ A function of this package computes the data of its figure with JAX. The scripts
 """
 
 from grader.learning.figures.axis_mover import axis_mover
+from grader.learning.figures.backward_memory import backward_memory
+from grader.learning.figures.collective_steps import collectives
 from grader.learning.figures.pipeline_timeline import pipeline
 from grader.learning.figures.trace_stepper import trace_stepper
 
-__all__ = ["axis_mover", "pipeline", "trace_stepper"]
+__all__ = ["axis_mover", "backward_memory", "collectives", "pipeline", "trace_stepper"]
