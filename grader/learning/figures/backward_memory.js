@@ -42,7 +42,7 @@ function show(el, data) {
     chart.innerHTML =
       `<h4>Bytes, at most ${peak.toLocaleString("en")}${others.length ? ". Dashed: the other programs" : ""}</h4>` +
       `<svg viewBox="0 0 100 100" preserveAspectRatio="none" style="${wide}">${lines.join("")}</svg>` +
-      `<div style="display: flex; font-size: 12px"><span style="width: ${x(one.forward)}%">forward</span><span>backward</span></div>`;
+      `<div style="display: flex; font-size: 12px"><span style="width: ${x(one.forward)}%">${one.forward ? "forward" : ""}</span><span>backward</span></div>`;
   }
 
   function update() {
@@ -55,8 +55,8 @@ function show(el, data) {
     const stored = one.values
       .filter(([, , start, end]) => start <= at && at <= end)
       .sort((a, b) => b[1] - a[1]);
-    const head = ["array", "bytes", "computed by", "last used by", ""];
-    const row = ([label, size, start, end, residual]) => [label, size.toLocaleString("en"), `equation ${start}`, `equation ${end}`, residual ? "residual" : ""];
+    const head = ["array", "bytes", "", "computed by", "last used by"];
+    const row = ([label, size, start, end, residual]) => [label, size.toLocaleString("en"), residual ? "residual" : "", `equation ${start}`, `equation ${end}`];
     arrays.replaceChildren(
       make("tr", {}, head.map((text) => make("th", { scope: "col" }, text))),
       ...stored.slice(0, 10).map((value) => make("tr", {}, row(value).map((text) => make("td", {}, text)))),
@@ -67,7 +67,7 @@ function show(el, data) {
     const residuals = stored.filter((value) => value[4]).reduce((sum, value) => sum + value[1], 0);
     view.say(
       `Equation ${at}, ${one.equations[at]}, ${pass} pass: ${bytes(one.live[at])} are stored, ${bytes(residuals)} of them residuals. ` +
-        `At most: ${bytes(one.peak)}. Temporary memory of the compiled gradient: ${bytes(one.temporary)}.` +
+        `At most: ${bytes(one.peak)}.` +
         (one.loops ? " A loop counts as one equation." : ""),
     );
   }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax.extend.core import Literal
 
 from grader.learning.figures.drawing import FONT, MARGIN, Drawing
 from grader.learning.figures.figure import Figure
@@ -52,8 +53,8 @@ class Equation:
 def backward_memory(losses: Loss | Mapping[str, Loss], *args: Any) -> Figure:
     """Shows which arrays are stored after each equation of a gradient, and which of them are residuals.
 
-    The equations run in the order of the jaxpr, and each result is counted as an array, although a compiler may fuse
-    equations. The temporary memory of the compiled gradient is stated for comparison.
+    The equations run in the order of the jaxpr, and each result is counted as an array. A compiler may reorder and fuse
+    equations, so its temporary memory differs.
 
     Args:
         losses: a function that returns a scalar, or a dict from names to such functions, for example with and without
@@ -87,7 +88,6 @@ def program_of_gradient(name: str, loss: Loss, args: tuple[Any, ...]) -> dict[st
     values = list({id(one): one for equation in equations for one in equation.results}.values())
     live = [sum(one.size for one in values if one.start <= at <= one.end) for at in range(len(equations))]  # type: ignore[operator]
     forward = sum(equation.forward for equation in equations)
-    compiled = jax.jit(jax.grad(loss)).lower(*args).compile().memory_analysis()
     return {
         "equations": [equation.name for equation in equations],
         "forward": forward,
@@ -95,7 +95,6 @@ def program_of_gradient(name: str, loss: Loss, args: tuple[Any, ...]) -> dict[st
         "live": live,
         "peak": max(live, default=0),
         "stored": sum(one.size for one in values if one.residual),
-        "temporary": compiled.temp_size_in_bytes,
         "loops": sum(equation.name in LOOPS for equation in equations),
     }
 
@@ -139,7 +138,7 @@ def _inline(
     )
 
     def read(atom: Any) -> Value:
-        return _value("constant", atom) if isinstance(atom, jax.extend.core.Literal) else known[atom]
+        return _value("constant", atom) if isinstance(atom, Literal) else known[atom]
 
     for equation in jaxpr.eqns:
         reads = [read(atom) for atom in equation.invars]
