@@ -157,7 +157,9 @@ def test_prints_and_types_are_those_of_the_step(drawn: dict[str, Figure]) -> Non
 
 
 def test_a_jitted_function_is_traced_again_and_keywords_are_static() -> None:
-    plain, jitted = (figures.trace_stepper(f, jnp.ones(3), n=1).data for f in (wave, jax.jit(wave, static_argnames="n")))
+    plain, jitted = (
+        figures.trace_stepper(f, jnp.ones(3), n=1).data for f in (wave, jax.jit(wave, static_argnames="n"))
+    )
     assert plain == jitted
     assert len(plain["equations"]) < len(figures.trace_stepper(wave, jnp.ones(3)).data["equations"])
 
@@ -198,7 +200,11 @@ def test_elements_go_where_vmap_takes_them(shape: tuple[int, ...], other: tuple[
         try:
             wanted = jax.eval_shape(jax.vmap(function, in_axes=axes), *args).shape
         except Exception as problem:
-            assert type(problem).__name__ in case["note"]
+            refused = type(problem).__name__
+        else:
+            refused = ""
+        if refused:
+            assert refused in case["note"]
             continue
         if len(wanted) > 2:
             assert str(wanted) in case["note"]
@@ -213,7 +219,10 @@ def test_elements_go_where_vmap_takes_them(shape: tuple[int, ...], other: tuple[
         for out, one in enumerate(case["outs"]):
             result = np.asarray(jax.vmap(function, in_axes=axes, out_axes=out)(*args))
             assert tuple(one["shape"]) == result.shape
-            alone = [np.asarray(function(*(a if x is None else np.take(a, i, x) for a, x in zip(args, axes, strict=True)))) for i in range(case["count"])]
+            alone = [
+                np.asarray(function(*(a if x is None else np.take(a, i, x) for a, x in zip(args, axes, strict=True))))
+                for i in range(case["count"])
+            ]
             for example, value in enumerate(alone):
                 assert result.ravel()[np.array(one["owners"]) == example].tolist() == value.ravel().tolist()
     assert drawn >= 2
@@ -358,7 +367,11 @@ def test_errors_of_collectives() -> None:
 def stored_bytes(function: Any) -> int:
     """The residuals of `jax.vjp` with respect to the first argument, without the arguments themselves."""
     _, backward = jax.vjp(lambda params: function(params, X), PARAMS)
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(backward) if not any(leaf is one for one in jax.tree.leaves([PARAMS, X])))
+    return sum(
+        leaf.nbytes
+        for leaf in jax.tree.leaves(backward)
+        if not any(leaf is one for one in jax.tree.leaves([PARAMS, X]))
+    )
 
 
 def test_residuals_are_those_of_vjp() -> None:

@@ -40,11 +40,13 @@ def axis_mover(function: Callable[..., Any], *args: Any, in_axes: Axes = 0, out_
         ValueError: an argument, or `in_axes` or `out_axes`, does not fit the figure.
     """
     if not callable(function):
-        raise TypeError(f"Pass the function itself and its arguments, not its result of type {type(function).__name__}.")
+        raise TypeError(
+            f"Pass the function itself and its arguments, not its result of type {type(function).__name__}."
+        )
     arrays = [_array(number, one) for number, one in enumerate(args)]
     if not 0 < len(arrays) <= MOST_ARGUMENTS:
         raise ValueError(f"This figure draws one to {MOST_ARGUMENTS} arguments, not {len(arrays)}.")
-    given = list(in_axes) if isinstance(in_axes, (list, tuple)) else [in_axes] * len(arrays)
+    given: list[Any] = list(in_axes) if isinstance(in_axes, (list, tuple)) else [in_axes] * len(arrays)
     if len(given) != len(arrays):
         raise ValueError(f"in_axes has {len(given)} entries for {len(arrays)} arguments. Pass one for each of them.")
     start = [_axis(f"in_axes[{i}]", one, array.ndim) for i, (one, array) in enumerate(zip(given, arrays, strict=True))]
@@ -53,7 +55,7 @@ def axis_mover(function: Callable[..., Any], *args: Any, in_axes: Axes = 0, out_
     first = cases[_key(start)]
     names = _names(function, len(arrays))
     out = _axis("out_axes", out_axes, len(first["outs"]) or 1)
-    data = {
+    data: dict[str, Any] = {
         "title": f"vmap of {getattr(function, '__name__', 'a function')}: which element goes to which example?",
         "arguments": [{"name": name, "shape": a.shape} for name, a in zip(names, arrays, strict=True)],
         "start": {"in": start, "out": out},
@@ -66,11 +68,13 @@ def axis_mover(function: Callable[..., Any], *args: Any, in_axes: Axes = 0, out_
 def _array(number: int, value: Any) -> np.ndarray:
     """The positions of the elements of an argument, after its shape was checked."""
     if not hasattr(value, "shape"):
-        raise ValueError(f"Argument {number} is a {type(value).__name__}. This figure draws arrays; bind the rest first.")
+        raise ValueError(
+            f"Argument {number} is a {type(value).__name__}. This figure draws arrays; bind the rest first."
+        )
     if not 1 <= len(value.shape) <= 2 or math.prod(value.shape) > MOST_ELEMENTS:
         raise ValueError(
-            f"Argument {number} has shape {tuple(value.shape)}. This figure draws arrays of one or two axes and at most "
-            f"{MOST_ELEMENTS} entries. Pass a slice."
+            f"Argument {number} has shape {tuple(value.shape)}. This figure draws arrays of one or two axes and at "
+            f"most {MOST_ELEMENTS} entries. Pass a slice."
         )
     return np.asarray(value)
 
@@ -116,7 +120,9 @@ def _cases(function: Callable[..., Any], arrays: list[np.ndarray], choices: list
         received, outs = moved[key]
         found[key] = {
             "count": shapes[key][0],
-            "owners": [_owners(a, np.asarray(part), axis) for a, part, axis in zip(arrays, received, axes, strict=True)],
+            "owners": [
+                _owners(a, np.asarray(part), axis) for a, part, axis in zip(arrays, received, axes, strict=True)
+            ],
             "shapes": [part.shape[1:] for part in received],
             "result": shapes[key][1:],
             "outs": [{"shape": out.shape, "owners": np.asarray(out).ravel().tolist()} for out in outs],
@@ -141,9 +147,7 @@ def _result(function: Callable[..., Any], arrays: list[np.ndarray], axes: Sequen
 def _moved(shape: tuple[int, ...], positions: list[np.ndarray], axes: Sequence[Axis]) -> Any:
     """The positions that each example receives, and for each `out_axes` the examples that the result comes from."""
     received = jax.vmap(lambda *parts: parts, in_axes=tuple(axes))(*positions)
-    outs = [
-        jax.vmap(lambda i: jnp.full(shape[1:], i), out_axes=out)(jnp.arange(shape[0])) for out in range(len(shape))
-    ]
+    outs = [jax.vmap(lambda i: jnp.full(shape[1:], i), out_axes=out)(jnp.arange(shape[0])) for out in range(len(shape))]
     return received, outs
 
 

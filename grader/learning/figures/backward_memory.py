@@ -1,4 +1,4 @@
-"""Memory of a backward pass: the arrays that a gradient stores after each equation, with and without rematerialization."""
+"""Memory of a backward pass: the arrays that a gradient stores after each equation, with or without recomputation."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Value:
     Attributes:
         label: the primitive that computes it, and its type.
         size: in bytes.
-        start, end: the equations that compute it and use it last; `start` is None for arguments and constants.
+        start, end: the equations that compute it and use it last; `start` is -1 for arguments and constants.
         residual: whether the forward pass stores it for the backward pass.
     """
 
     label: str
     size: int
-    start: int | None = None
+    start: int = -1
     end: int = -1
     residual: bool = False
 
@@ -72,7 +72,7 @@ def backward_memory(losses: Loss | Mapping[str, Loss], *args: Any) -> Figure:
         if not callable(loss):
             raise TypeError(f"The loss {name!r} is a {type(loss).__name__}. Pass a function that returns a scalar.")
     programs = {name: program_of_gradient(name, loss, args) for name, loss in named.items()}
-    data = {"title": "The memory of a backward pass", "programs": programs}
+    data: dict[str, Any] = {"title": "The memory of a backward pass", "programs": programs}
     alt = "Bytes stored after each equation of a gradient, in addition to its arguments. " + " ".join(
         f"{name}: at most {one['peak']:,} bytes, of which residuals at the end of the forward pass {one['stored']:,}."
         for name, one in programs.items()
@@ -84,9 +84,11 @@ def program_of_gradient(name: str, loss: Loss, args: tuple[Any, ...]) -> dict[st
     """The equations of the gradient and the arrays that they store."""
     equations = equations_of_gradient(name, loss, args)
     if len(equations) > MOST_EQUATIONS:
-        raise ValueError(f"The gradient of {name} has {len(equations)} equations. Use fewer layers; at most {MOST_EQUATIONS}.")
+        raise ValueError(
+            f"The gradient of {name} has {len(equations)} equations. Use fewer layers; at most {MOST_EQUATIONS}."
+        )
     values = list({id(one): one for equation in equations for one in equation.results}.values())
-    live = [sum(one.size for one in values if one.start <= at <= one.end) for at in range(len(equations))]  # type: ignore[operator]
+    live = [sum(one.size for one in values if one.start <= at <= one.end) for at in range(len(equations))]
     forward = sum(equation.forward for equation in equations)
     return {
         "equations": [equation.name for equation in equations],
@@ -133,9 +135,7 @@ def _inline(
     jaxpr: Any, constants: list[Value], inputs: list[Value], equations: list[Equation], forward: bool
 ) -> list[Value]:
     """Appends the equations of a jaxpr, with those of the functions that it calls; returns its results."""
-    known: dict[Any, Value] = dict(
-        zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *inputs], strict=True)
-    )
+    known: dict[Any, Value] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *inputs], strict=True))
 
     def read(atom: Any) -> Value:
         return _value("constant", atom) if isinstance(atom, Literal) else known[atom]
@@ -173,7 +173,7 @@ def _scheduled(equations: list[Equation], residuals: list[Value], gradient: list
     for one in gradient:
         one.end = last
     for one in residuals:
-        one.residual = one.start is not None and one.end >= forward
+        one.residual = one.start >= 0 and one.end >= forward
     return kept
 
 
@@ -191,10 +191,15 @@ def _picture(programs: dict[str, dict[str, Any]]) -> str:
     for number, (name, one) in enumerate(programs.items()):
         colour = COLOURS[number % len(COLOURS)]
         points = [
-            (MARGIN + WIDTH * at / longest, 3 * MARGIN + HEIGHT * (1 - live / top)) for at, live in enumerate(one["live"])
+            (MARGIN + WIDTH * at / longest, 3 * MARGIN + HEIGHT * (1 - live / top))
+            for at, live in enumerate(one["live"])
         ]
         drawing.path(points, colour, ("", "8 4", "3 3", "10 3 2 3", "1 3", "12 6")[number])
-        drawing.text(MARGIN + 20, 4 * MARGIN + HEIGHT + 1.6 * FONT * (number + 1), f"{name}: at most {one['peak']:,} bytes")
+        drawing.text(
+            MARGIN + 20, 4 * MARGIN + HEIGHT + 1.6 * FONT * (number + 1), f"{name}: at most {one['peak']:,} bytes"
+        )
         y = 4 * MARGIN + HEIGHT + 1.6 * FONT * (number + 1) - FONT / 3
-        drawing.path([(MARGIN - 10, y), (MARGIN + 14, y)], colour, ("", "8 4", "3 3", "10 3 2 3", "1 3", "12 6")[number])
+        drawing.path(
+            [(MARGIN - 10, y), (MARGIN + 14, y)], colour, ("", "8 4", "3 3", "10 3 2 3", "1 3", "12 6")[number]
+        )
     return drawing.svg()

@@ -61,7 +61,7 @@ def collectives(
         for name, operation in named.items()
         for i, sharding in enumerate(offered)
     }
-    data = {
+    data: dict[str, Any] = {
         "title": "What the devices send",
         "operations": list(named),
         "shardings": [{"mesh": _mesh_text(one), "spec": _spec_text(one)} for one in offered],
@@ -96,6 +96,7 @@ def program(operation: Operation, sharding: NamedSharding, shape: tuple[int, ...
 def layout(sharding: Sharding, shape: tuple[int, ...]) -> dict[str, Any]:
     """Which devices store which block of an array: blocks row by row, with the number of blocks in a row."""
     holders: dict[tuple[tuple[int, int], ...], list[int]] = {}
+    device: Any
     for device, index in sharding.devices_indices_map(shape).items():
         part = tuple(one.indices(size)[:2] for one, size in zip(index, shape, strict=True))
         holders.setdefault(part, []).append(device.id)
@@ -105,7 +106,8 @@ def layout(sharding: Sharding, shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _collective(one: Collective, groups: Groups, sharding: NamedSharding) -> dict[str, Any]:
-    ids = [device.id for device in sharding.mesh.devices.flat]
+    mesh: Any = sharding.mesh
+    ids = [device.id for device in mesh.devices.flat]
     size = one.group_size or 2
     states, sent = ring(one.kind, size), sent_bytes(one)
     return {
@@ -113,7 +115,7 @@ def _collective(one: Collective, groups: Groups, sharding: NamedSharding) -> dic
         "elements": one.elements,
         "bytes": one.bytes,
         "groups": [[ids[place] for place in group] for group in groups],
-        "along": list(axes_of_groups(groups, sharding.mesh)),
+        "along": list(axes_of_groups(groups, mesh)),
         "loop": one.in_loop,
         "states": states,
         "sent": sent,
@@ -176,8 +178,8 @@ def _summary(one: dict[str, Any]) -> str:
     if "note" in one:
         return str(one["note"])
     parts = [
-        f"{c['kind']} of {c['elements']} elements ({c['bytes']} bytes) along {' and '.join(c['along']) or '?'}, for which "
-        f"one device sends {c['sent']:g} bytes in {len(c['states']) - 1} steps"
+        f"{c['kind']} of {c['elements']} elements ({c['bytes']} bytes) along {' and '.join(c['along']) or '?'}, for "
+        f"which one device sends {c['sent']:g} bytes in {len(c['states']) - 1} steps"
         for c in one["collectives"]
     ]
     return f"{'; '.join(parts) or 'no collective'}. The result has the spec {one['spec']}."

@@ -61,7 +61,7 @@ def pipeline(
         for s in all_stages
         for m in all_counts
     }
-    data = {
+    data: dict[str, Any] = {
         "title": "A pipeline, step by step",
         "stages": all_stages,
         "counts": all_counts,
@@ -139,5 +139,7 @@ def _picture(data: dict[str, Any], table: dict[str, Any]) -> str:
         for kind, m, start in passes:
             x, width = left + start * WIDTH, data["durations"][kind] * WIDTH
             drawing.box(x, y, width, HEIGHT, data["fills"][kind], f"{m}" if kind == "F" else f"{m}'")
-    drawing.text(left, drawing.height + 1.5 * FONT, "n: forward pass of micro-batch n   n': backward pass   empty: idle")
+    drawing.text(
+        left, drawing.height + 1.5 * FONT, "n: forward pass of micro-batch n   n': backward pass   empty: idle"
+    )
     return drawing.svg()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import itertools
 import re
 import sys
 import textwrap
@@ -26,8 +27,8 @@ def trace_stepper(function: Callable[..., Any], *args: Any, **static: Any) -> Fi
     """Traces `function` and shows, line by line, which equations Python adds to the jaxpr.
 
     Args:
-        function: a function that is defined in a cell or a file, jitted or not. Lines of the functions that it calls are
-            shown only if they are defined inside it.
+        function: is defined in a cell or a file, and may be jitted. Lines of the functions that it calls are shown only
+            if they are defined inside it.
         args: its traced arguments: arrays, or containers of arrays.
         static: its keyword arguments, which stay Python values.
 
@@ -36,7 +37,9 @@ def trace_stepper(function: Callable[..., Any], *args: Any, **static: Any) -> Fi
         ValueError: its source is not available, or its loops run more than 200 lines.
     """
     if not callable(function):
-        raise TypeError(f"Pass the function itself and its arguments, not its result of type {type(function).__name__}.")
+        raise TypeError(
+            f"Pass the function itself and its arguments, not its result of type {type(function).__name__}."
+        )
     plain = inspect.unwrap(function)
     try:
         lines, first = inspect.getsourcelines(plain)
@@ -47,7 +50,7 @@ def trace_stepper(function: Callable[..., Any], *args: Any, **static: Any) -> Fi
     inputs, equations, outputs = printed_parts(jaxpr.pretty_print(use_color=False), len(jaxpr.eqns))
     source = textwrap.dedent("".join(lines)).rstrip().splitlines()
     name = getattr(plain, "__name__", "function")
-    data = {
+    data: dict[str, Any] = {
         "title": f"Tracing {name}: Python on the left, the program on the right",
         "name": name,
         "source": source,
@@ -86,11 +89,11 @@ class Recorder:
 
     def steps(self, equations: int) -> list[dict[str, Any]]:
         """For each line that ran: its place, the equations that it added, and variables and output after it."""
-        last = {"line": None, "count": equations, "printed": self._printed.getvalue(), "variables": []}
+        last: dict[str, Any] = {"line": None, "count": equations, "printed": self._printed.getvalue(), "variables": []}
         events = [*self._events, last]
         found, outer = [], events[0]["variables"]
         found.append({"line": None, "new": [], "printed": "", "variables": outer})
-        for now, after in zip(events, events[1:], strict=False):
+        for now, after in itertools.pairwise(events):
             new = list(range(now["count"], min(after["count"], equations)))
             variables = after["variables"] or now["variables"]
             found.append({"line": now["line"], "new": new, "printed": after["printed"], "variables": variables})
@@ -152,9 +155,9 @@ def printed_parts(jaxpr: str, count: int) -> tuple[str, list[str], str]:
     """A printed jaxpr in three parts: its first line, its equations in one line each, with long parameters shortened,
     and its last line."""
     if "\n" not in jaxpr:  # short enough for one line
-        inputs, rest = re.match(r"(\{ lambda.*?\. let) (.*)$", jaxpr).groups()
+        inputs, let, rest = jaxpr.partition(". let")
         equation, _, outputs = rest.rpartition("in ")
-        return inputs, [equation.strip()] * count, f"  in {outputs}"
+        return inputs + let, [equation.strip()] * count, f"  in {outputs}"
     start = list(re.finditer(r"^\{ lambda.*?\. let$", jaxpr, re.MULTILINE | re.DOTALL))[-1]
     body, _, outputs = jaxpr[start.end() :].rpartition("\n  in ")
     texts: list[str] = []
@@ -182,7 +185,7 @@ def _picture(source: list[str], equations: list[str], added: list[dict[str, Any]
     """The lines of the source on the left, and beside each the equations that it added."""
     drawing = Drawing()
     right = 2 * MARGIN + LETTER * (5 + max(map(len, source)))
-    y = MARGIN + FONT
+    y = float(MARGIN + FONT)
     for number, line in enumerate(source):
         drawing.text(MARGIN, y, f"{number + 1:2d}  {line}")
         for index in (index for step in added if step["line"] == number for index in step["new"]):
