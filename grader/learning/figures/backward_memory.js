@@ -42,7 +42,7 @@ function show(el, data) {
     chart.innerHTML =
       `<h4>Bytes, at most ${peak.toLocaleString("en")}${others.length ? ". Dashed: the other programs" : ""}</h4>` +
       `<svg viewBox="0 0 100 100" preserveAspectRatio="none" style="${wide}">${lines.join("")}</svg>` +
-      `<div style="display: flex; font-size: 12px"><span style="width: ${x(one.forward)}%">${one.forward ? "forward" : ""}</span><span>backward</span></div>`;
+      `<div style="display: flex; font-size: 12px"><span style="min-width: max-content; padding-right: 8px; width: ${x(one.forward)}%">${one.forward ? "forward" : ""}</span><span>backward</span></div>`;
   }
 
   function update() {
