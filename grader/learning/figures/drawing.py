@@ -31,7 +31,8 @@ class Drawing:
         """Words in the monospaced font; `y` is their baseline."""
         self._grow(x + LETTER * len(words) / (2 if anchor == "middle" else 1), y + FONT / 3)
         weight = ' font-weight="bold"' if bold else ""
-        self._shapes.append(f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{weight}>{escape(words)}</text>')
+        words = escape(words.replace(" ", "\u00a0"))  # browsers collapse other spaces
+        self._shapes.append(f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{weight}>{words}</text>')
 
     def path(self, points: list[tuple[float, float]], colour: str, dashes: str = "") -> None:
         """A line through the points."""
@@ -47,8 +48,8 @@ class Drawing:
         width, height = round(self.width + MARGIN), round(self.height + MARGIN)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-            f'viewBox="0 0 {width} {height}" font-family="monospace" font-size="{FONT}" fill="{INK}" '
-            f'xml:space="preserve"><rect width="100%" height="100%" fill="{PAPER}"/>{"".join(self._shapes)}</svg>'
+            f'viewBox="0 0 {width} {height}" font-family="monospace" font-size="{FONT}" fill="{INK}">'
+            f'<rect width="100%" height="100%" fill="{PAPER}"/>{"".join(self._shapes)}</svg>'
         )
 
     def _grow(self, right: float, bottom: float) -> None:
