@@ -141,6 +141,20 @@ def axes(figure: Locator) -> None:
     assert "The results of 3 examples have shape (4, 3)" in press(figure, "Space")
     figure.get_by_role("group", name="out_axes").get_by_text("0").click()
     assert "have shape (3, 4)" in read(figure)
+    drag(figure.get_by_role("group", name="in_axes of weights"), "None", "0")
+    assert "vmap raises ValueError" in read(figure)
+    drag(figure.get_by_role("group", name="in_axes of x"), "0", "1")
+    assert "index 0 along axis 1 of x, shape (3,); index 0 along axis 0 of weights, shape ()" in read(figure)
+
+
+def drag(row: Locator, start: str, end: str) -> None:
+    """Drags the mark of a row of choices from one to another."""
+    row.scroll_into_view_if_needed()
+    mouse = row.page.mouse
+    for text, then in ((start, mouse.down), (end, mouse.up)):
+        box = row.locator(".chip", has_text=re.compile(f"^{text}$")).bounding_box()
+        mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=4)
+        then()
 
 
 def pipeline(figure: Locator) -> None:
@@ -229,6 +243,12 @@ def test_figures_in_jupyterlab(theme: str, tmp_path: Path) -> None:
         node = notebook.node("widget")
         page.wait_for_function("node => node.querySelector('.jaxercise-figure .live')?.textContent", arg=node)
         assert "ends at time 9" in node.inner_text()
+        notebook.save()
+        page.evaluate("jupyterapp.shell.currentWidget.close()")
+        again = desk.Notebook.open(page, "lessons/figures.ipynb")
+        again.show("trace")  # no cell has run since
+        node = again.node("trace")
+        page.wait_for_function("node => node.querySelector('.jaxercise-figure .live')?.textContent", arg=node)
 
 
 @pytest.fixture(scope="module")
