@@ -245,10 +245,11 @@ def test_figures_in_jupyterlab(theme: str, tmp_path: Path) -> None:
         assert "ends at time 9" in node.inner_text()
         notebook.save()
         page.evaluate("jupyterapp.shell.currentWidget.close()")
-        again = desk.Notebook.open(page, "lessons/figures.ipynb")
-        again.show("trace")  # no cell has run since
-        node = again.node("trace")
-        page.wait_for_function("node => node.querySelector('.jaxercise-figure .live')?.textContent", arg=node)
+        page.wait_for_selector(".jaxercise-figure", state="detached")
+        opening = "jupyterapp.commands.execute('docmanager:open', {path: 'lessons/figures.ipynb'}).then(() => null)"
+        page.evaluate(opening)
+        drawn = "document.querySelector('.jaxercise-figure .live')?.textContent"
+        assert page.wait_for_function(drawn), "no cell has run since it was opened"
 
 
 @pytest.fixture(scope="module")
