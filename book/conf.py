@@ -1,14 +1,23 @@
 """Sphinx's configuration of the site. `make book` (tools/book.py) copies the pages to build/book/source first."""
 
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import latex2mathml.converter
 from docutils import nodes
 from sphinx.application import Sphinx
 
+HERE = Path(__file__).resolve().parent
+sys.path += [str(HERE), str(HERE.parent / "tools")]
+
+import inventory  # noqa: E402 - it is in tools/
+
 project = "Jaxercise"
 html_title = "Jaxercise"
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.intersphinx", "code_links"]
+intersphinx_mapping = inventory.write(Path(os.environ["JAXERCISE_BOOK"]) / "inventory")
 html_theme = "furo"
 html_theme_options = {"navigation_with_keys": True}
 html_static_path = ["static"]

@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 
 import nbformat
+from cross_references import Lesson, functions_page, lesson_list, read
+from links import broken
 from sphinx.cmd.build import build_main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,11 +27,13 @@ PAGES = (
 LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
-def lesson(name: str, pages: "set[Path]", repository: str) -> str:
-    """A lesson without the cells that show buttons, which need a kernel."""
+def lesson(name: str, pages: "set[Path]", repository: str, functions: "dict[str, Lesson]") -> str:
+    """A lesson with a list of its functions, and without the cells that show buttons, which need a kernel."""
     path = Path("notebooks") / f"{name}.ipynb"
     notebook = nbformat.read(ROOT / path, as_version=4)
     notebook.cells = [cell for cell in notebook.cells if "grader.learning.predict(" not in cell.source]
+    listed = lesson_list(functions[name], list(functions.values()))
+    notebook.cells.append(nbformat.v4.new_markdown_cell(listed, id="functions"))
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = linked(cell.source, path, pages, repository)
@@ -74,9 +78,11 @@ def stage(lessons: "list[str]", source: Path, repository: str) -> None:
     exercises = [Path("exercises") / name / f"{name}.ipynb" for name in lessons]
     texts |= {path.with_suffix(".md"): tasks(path) for path in exercises if (ROOT / path).exists()}
     notebooks = {name: Path("notebooks") / f"{name}.ipynb" for name in lessons}
+    functions = {path.stem: read(path) for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))}
+    texts[Path("functions.md")] = functions_page(list(functions.values()))
     pages = {*texts, *notebooks.values()}
     written = {page: linked(text, page, pages, repository) for page, text in texts.items()}
-    written |= {page: lesson(name, pages, repository) for name, page in notebooks.items()}
+    written |= {page: lesson(name, pages, repository, functions) for name, page in notebooks.items()}
     shutil.rmtree(source, ignore_errors=True)
     for page, text in written.items():
         (source / page).parent.mkdir(parents=True, exist_ok=True)
@@ -88,12 +94,16 @@ def stage(lessons: "list[str]", source: Path, repository: str) -> None:
 
 
 def build(lessons: "list[str]", out: Path, repository: str) -> int:
-    """Stages the pages and runs Sphinx. Returns its exit code."""
-    os.environ |= {"PYTHONPATH": str(ROOT), "JAXERCISE_DIGITS": "embedded", "JAX_PLATFORMS": "cpu"}
+    """Stages the pages, runs Sphinx and checks the links between pages. Returns the exit code."""
+    os.environ |= {"PYTHONPATH": str(ROOT), "JAXERCISE_DIGITS": "embedded", "JAX_PLATFORMS": "cpu", "JAXERCISE_BOOK": str(out)}
     stage(lessons, out / "source", repository)
     options = ["-b", "html", "-q", "-c", str(ROOT / "book"), "-d", str(out / "doctrees"), "--keep-going", "-W"]
     options += ["-D", f"nb_execution_cache_path={out / 'executed'}"]
-    return int(build_main([*options, str(out / "source"), str(out / "html")]))
+    if code := build_main([*options, str(out / "source"), str(out / "html")]):
+        return int(code)
+    wrong = broken(out / "html")
+    print("\n".join(f"{page}: the link {link} leads nowhere" for page, link in wrong), file=sys.stderr)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
