@@ -9,10 +9,9 @@ import latex2mathml.converter
 from docutils import nodes
 from sphinx.application import Sphinx
 
-HERE = Path(__file__).resolve().parent
-sys.path += [str(HERE), str(HERE.parent / "tools")]
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
 
-import inventory  # noqa: E402 - it is in tools/
+import inventory  # in tools/, as is the extension code_links
 
 project = "Jaxercise"
 html_title = "Jaxercise"
@@ -46,7 +45,7 @@ nb_execution_show_tb = True
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # nothing is loaded from other hosts
 nb_render_image_options = {"align": "center"}
 nb_merge_streams = True
-nb_output_stderr = "remove-warn"
+nb_output_stderr = "show"  # lesson 03 reads the log of compilations
 nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]
 
 suppress_warnings = [

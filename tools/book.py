@@ -66,8 +66,9 @@ def linked(text: str, page: Path, pages: "set[Path]", repository: str) -> str:
             return f"{words}({Path(target).with_suffix('.md')}{part})"
         return f"{words}({repository}/blob/main/{file}{part})" if repository else words.strip("[]")
 
-    text = re.sub(r'<a id="([a-z0-9-]+)"></a>([^|]*?)(?= \|)', r"[\2]{#\1}", text)  # an anchor that Sphinx knows
-    text = re.sub(r"\]\(#([^)]+)\)", lambda found: f"](#{found[1].lower()})", text)
+    text = re.sub(r'<a id="([a-z0-9_-]+)"></a>([^|]*?)(?= \|)', r"[\2]{#\1}", text)  # an anchor that Sphinx knows
+    # JupyterLab keeps capitals and punctuation in the anchor of a heading.
+    text = re.sub(r"\]\(#([^)]+)\)", lambda found: f"](#{re.sub(r'[^a-z0-9_-]', '', found[1].lower())})", text)
     return LINK.sub(replace, text)
 
 
@@ -95,7 +96,12 @@ def stage(lessons: "list[str]", source: Path, repository: str) -> None:
 
 def build(lessons: "list[str]", out: Path, repository: str) -> int:
     """Stages the pages, runs Sphinx and checks the links between pages. Returns the exit code."""
-    os.environ |= {"PYTHONPATH": str(ROOT), "JAXERCISE_DIGITS": "embedded", "JAX_PLATFORMS": "cpu", "JAXERCISE_BOOK": str(out)}
+    os.environ |= {
+        "PYTHONPATH": str(ROOT),
+        "JAXERCISE_DIGITS": "embedded",
+        "JAX_PLATFORMS": "cpu",
+        "JAXERCISE_BOOK": str(out),
+    }
     stage(lessons, out / "source", repository)
     options = ["-b", "html", "-q", "-c", str(ROOT / "book"), "-d", str(out / "doctrees"), "--keep-going", "-W"]
     options += ["-D", f"nb_execution_cache_path={out / 'executed'}"]

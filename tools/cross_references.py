@@ -18,9 +18,9 @@ INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 HEAD = """\
 # JAX functions in this course
 
-This page lists the functions and classes of JAX, Flax and Optax that the lessons use. A name links to its documentation, if it
-has any. The second column names the lesson after which the function is called, otherwise the first lesson whose summary contains
-it, otherwise the first lesson that uses it, apart from the overview in lesson 00.
+This page lists the functions and classes of JAX, Flax and Optax that the lessons use. A name links to its
+documentation, if it has any. A function is taught in the lesson that has its name. Otherwise, the first lesson whose
+summary contains it is listed, or else the first lesson after 00 that uses it.
 """
 
 
@@ -71,8 +71,8 @@ def function(written: str, names: "dict[str, str]") -> "tuple[str, str]":
     """The function at the start of a dotted name: `jax.jit` for `jax.jit.lower`.
 
     Returns:
-        The official name of the function, and the full name of the part of `written` that means it. Both are empty if the
-        name does not begin with a function or class of JAX, Flax or Optax.
+        The official name of the function, and the full name that `written` uses for it. Both are empty if `written`
+        does not begin with a function or class of JAX, Flax or Optax.
     """
     first, _, rest = written.partition(".")
     parts = (names.get(first, first) + ("." + rest if rest else "")).split(".")
@@ -107,7 +107,11 @@ def read(path: Path) -> Lesson:
     lesson = Lesson(path.stem, title)
     for cell in cells:
         code = cell.cell_type == "code"
-        written = dotted(cell.source) if code else (name for part in INLINE.findall(cell.source) for name in DOTTED.findall(part))
+        written = (
+            dotted(cell.source)
+            if code
+            else (name for part in INLINE.findall(cell.source) for name in DOTTED.findall(part))
+        )
         for official, name in (function(one, names) for one in written):
             if official:
                 lesson.used[official] += code
@@ -126,7 +130,7 @@ def teaches(official: str, lessons: "list[Lesson]") -> "Lesson | None":
 
 
 def spelling(official: str, lessons: "list[Lesson]") -> str:
-    """The full name that the lessons use most often for a function: `jax.NamedSharding` or `jax.sharding.NamedSharding`."""
+    """The full name that the lessons use most often for a function, such as `jax.P` or `jax.sharding.PartitionSpec`."""
     return sum((lesson.spelled.get(official, Counter()) for lesson in lessons), Counter()).most_common(1)[0][0]
 
 
@@ -156,9 +160,10 @@ def functions_page(lessons: "list[Lesson]") -> str:
             where = f"[{teacher.title}](notebooks/{teacher.name}.ipynb)"
             rows.setdefault(group(name), []).append(f"| {link(official, lessons)} | {where} | {others} |")
     small = [module for module in rows if len(rows[module]) < SMALL]
-    sections = {f"`{module}`": rows[module] for module in rows if module not in small}
+    ordered = sorted(rows, key=lambda module: (not module.startswith("jax"), module))
+    sections = {f"`{module}`": rows[module] for module in ordered if module not in small}
     if small:
-        sections["Other modules"] = [row for module in small for row in rows[module]]
+        sections["Other modules"] = [row for module in ordered if module in small for row in rows[module]]
     columns = "| function | taught in | also used in |\n|---|---|---|\n"
     return HEAD + "".join(f"\n## {title}\n\n{columns}" + "\n".join(lines) + "\n" for title, lines in sections.items())
 

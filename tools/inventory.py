@@ -11,6 +11,7 @@ import inspect
 import sys
 import tomllib
 import types
+import warnings
 import zlib
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,9 @@ def found(name: str) -> Any:
     parts, depth, value = name.split("."), 1, importlib.import_module(name.split(".")[0])
     for depth in range(1, len(parts)):
         try:
-            value = getattr(value, parts[depth])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # a deprecated name exists
+                value = getattr(value, parts[depth])
         except AttributeError:
             if not inspect.ismodule(value):
                 raise
@@ -60,7 +63,7 @@ def public(module: str) -> "list[str]":
 
 @functools.cache
 def entries(project: str) -> "dict[str, tuple[str, str]]":
-    """For each documented name of a project its kind and the page with its anchor, relative to the project's address."""
+    """The kind of each documented name of a project, and its page and anchor below the project's address."""
     names: dict[str, tuple[str, str]] = {}
     for page in projects()[project]["page"]:
         listed = [name for module in page.get("every", "").split() for name in public(module)]

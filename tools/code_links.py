@@ -1,7 +1,7 @@
 """Sphinx extension: code that names a function of JAX, Flax or Optax links to the documentation of the function.
 
-`jnp.where` in a sentence becomes one link. In a code block, each dotted name does. Names that the notebook imports, such as
-`P` for `jax.sharding.PartitionSpec`, count as what they stand for.
+Inline code such as `jnp.where(x > 0, x, 0)` becomes one link. In a code block, each name of a function becomes a link.
+A name that the notebook imports, such as `P`, is looked up under its full name, such as `jax.sharding.PartitionSpec`.
 """
 
 import functools
@@ -22,7 +22,11 @@ NAME = re.compile(
     r'(?<!<span class="o">\.</span>)<span class="n[a-z]*">@?[A-Za-z_]\w*</span>'
     r'(?:<span class="o">\.</span><span class="n[a-z]*">\w+</span>)*'
 )
-PLACES = (nodes.reference, nodes.title, nodes.target)  # literals that link elsewhere, or that the table of contents repeats
+PLACES = (
+    nodes.reference,
+    nodes.title,
+    nodes.target,
+)  # literals that link elsewhere, or that the table of contents repeats
 
 
 @functools.cache
@@ -68,11 +72,15 @@ def linked_block(code: str, imported: "dict[str, str]") -> str:
     return NAME.sub(replace, code)
 
 
-def link_blocks(_app: Sphinx, page: str, _template: str, context: "dict[str, Any]", doctree: "nodes.document | None") -> None:
+def link_blocks(
+    _app: Sphinx, page: str, _template: str, context: "dict[str, Any]", doctree: "nodes.document | None"
+) -> None:
     """Links the functions in the code blocks of a page before it is written."""
     if doctree is not None and "body" in context:
         imported = names(page)
-        context["body"] = BLOCK.sub(lambda found: found[1] + linked_block(found[2], imported) + found[3], context["body"])
+        context["body"] = BLOCK.sub(
+            lambda found: found[1] + linked_block(found[2], imported) + found[3], context["body"]
+        )
 
 
 def setup(app: Sphinx) -> "dict[str, bool]":
