@@ -22,6 +22,7 @@ NAME = re.compile(
     r'(?<!<span class="o">\.</span>)<span class="n[a-z]*">@?[A-Za-z_]\w*</span>'
     r'(?:<span class="o">\.</span><span class="n[a-z]*">\w+</span>)*'
 )
+NOTEBOOK = re.compile(r'href="(\d\d_\w+)\.ipynb"')
 PLACES = (
     nodes.reference,
     nodes.title,
@@ -72,12 +73,19 @@ def linked_block(code: str, imported: "dict[str, str]") -> str:
     return NAME.sub(replace, code)
 
 
+def page_link(app: Sphinx, page: str, name: str) -> str:
+    """The attribute of a link to another notebook in an output. There is no link if the site does not have its page."""
+    other = (Path(page).parent / name).as_posix()
+    return f'href="{app.builder.get_relative_uri(page, other)}"' if other in app.env.found_docs else ""
+
+
 def link_blocks(
-    _app: Sphinx, page: str, _template: str, context: "dict[str, Any]", doctree: "nodes.document | None"
+    app: Sphinx, page: str, _template: str, context: "dict[str, Any]", doctree: "nodes.document | None"
 ) -> None:
-    """Links the functions in the code blocks of a page before it is written."""
+    """Links the functions in the code blocks of a page, and the notebooks in its outputs, before it is written."""
     if doctree is not None and "body" in context:
         imported = names(page)
+        context["body"] = NOTEBOOK.sub(lambda found: page_link(app, page, found[1]), context["body"])
         context["body"] = BLOCK.sub(
             lambda found: found[1] + linked_block(found[2], imported) + found[3], context["body"]
         )
