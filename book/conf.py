@@ -21,6 +21,7 @@ html_theme = "furo"
 html_theme_options = {"navigation_with_keys": True}
 html_static_path = ["static"]
 html_css_files = ["book.css"]
+html_js_files = ["book.js"]
 html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
@@ -49,6 +50,7 @@ nb_output_stderr = "show"  # lesson 03 reads the log of compilations
 nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]
 
 suppress_warnings = [
+    "toc.empty_glob",  # --lesson builds some of the lessons
     "myst.header",  # a title below an exercise's title, such as that of a hint
     "mystnb.unknown_mime_type",
 ]

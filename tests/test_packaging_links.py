@@ -18,6 +18,8 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 from sphinx.util.inventory import InventoryFile
 
+import book  # tools/book.py
+
 JAX = "https://docs.jax.dev/en/latest/"
 FLAX = "https://flax.readthedocs.io/en/latest/api_reference/flax.nnx/"
 OPTAX = "https://optax.readthedocs.io/en/latest/api/"
@@ -184,3 +186,18 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
         ("part/a.html", "../index.html#no"),
         ("part/a.html", "b.png"),
     ]
+
+
+def test_a_build_with_a_broken_link_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "html").mkdir()
+    (tmp_path / "html" / "index.html").write_text('<a href="missing.html">1</a>')
+    monkeypatch.setattr(book, "stage", lambda *_: None)
+    monkeypatch.setattr(book, "build_main", lambda _: 0)
+    monkeypatch.setattr(book.os, "environ", {})
+    assert book.build([], tmp_path, "") == 1
+    assert "index.html: the link missing.html leads to no page or anchor" in capsys.readouterr().err
+    (tmp_path / "html" / "missing.html").write_text("")
+    assert book.build([], tmp_path, "") == 0
+    assert capsys.readouterr().err == ""

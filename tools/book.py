@@ -24,6 +24,7 @@ PAGES = (
     "glossary jax_documentation setup instructors grading results confinement overlay importing ci nbgrader gradebook "
     "gradescope reports accelerators"
 ).split()
+LARGE = 1_000_000  # bytes of a page that takes long to load on a phone
 LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -108,7 +109,11 @@ def build(lessons: "list[str]", out: Path, repository: str) -> int:
     if code := build_main([*options, str(out / "source"), str(out / "html")]):
         return int(code)
     wrong = broken(out / "html")
-    print("\n".join(f"{page}: the link {link} leads nowhere" for page, link in wrong), file=sys.stderr)
+    for page, link in wrong:
+        print(f"{page}: the link {link} leads to no page or anchor", file=sys.stderr)
+    for path in (out / "html").rglob("*.html"):
+        if path.stat().st_size > LARGE:
+            print(f"{path.name} has {path.stat().st_size / 1e6:.1f} MB. Reduce its outputs or plots.", file=sys.stderr)
     return 1 if wrong else 0
 
 
