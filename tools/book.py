@@ -24,6 +24,12 @@ PAGES = (
     "glossary jax_documentation setup instructors grading results confinement overlay importing ci nbgrader gradebook "
     "gradescope reports accelerators"
 ).split()
+NOTE = """
+
+```{{note}}
+This page shows the tasks. To solve them, [install the course](../../docs/setup.md) and open `{name}` in JupyterLab.
+```
+"""
 LARGE = 1_000_000  # bytes of a page that takes long to load on a phone
 LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s#]+)(#[^)\s]*)?\)")
 
@@ -34,6 +40,9 @@ def lesson(name: str, pages: "set[Path]", repository: str, functions: "dict[str,
     notebook = nbformat.read(ROOT / path, as_version=4)
     notebook.cells = [cell for cell in notebook.cells if "grader.learning.predict(" not in cell.source]
     listed = lesson_list(functions[name], list(functions.values()))
+    exercises = Path("exercises") / name / f"{name}.ipynb"
+    if (ROOT / exercises).exists():
+        listed = f"Continue with [the exercises](../{exercises}) of this lesson.\n\n{listed}"
     notebook.cells.append(nbformat.v4.new_markdown_cell(listed, id="functions"))
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
@@ -50,6 +59,7 @@ def tasks(path: Path) -> str:
             parts.append(cell.source)
         elif told.get("solution"):
             parts.append(f"```python\n{cell.source}\n```")
+    parts[0] = parts[0].replace("\n", NOTE.format(name=path.stem), 1)
     return "\n\n".join(parts) + "\n"
 
 

@@ -11,6 +11,7 @@ import inventory
 import nbformat
 
 CONVENTIONS = {"jax": "jax", "optax": "optax", "jnp": "jax.numpy", "lax": "jax.lax", "nnx": "flax.nnx"}
+OVERVIEW = "00"
 SMALL = 3  # a module with fewer functions has no heading of its own
 SHORT = {"jax.numpy.": "jnp.", "flax.nnx.": "nnx."}
 DOTTED = re.compile(r"(?<![\w.'\"])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
@@ -20,7 +21,7 @@ HEAD = """\
 
 This page lists the functions and classes of JAX, Flax and Optax that the lessons use. A name links to its
 documentation, if it has any. A function is taught in the lesson that has its name. Otherwise, the first lesson whose
-summary contains it is listed, or else the first lesson after 00 that uses it.
+summary contains it is listed, or else the first lesson that uses it. Lesson 00 is an overview, so it comes last.
 """
 
 
@@ -123,10 +124,11 @@ def read(path: Path) -> Lesson:
 
 def teaches(official: str, lessons: "list[Lesson]") -> "Lesson | None":
     """The lesson that teaches a function, by the rule that the page states. None if no code uses it."""
-    named = [lesson for lesson in lessons if official == "jax." + lesson.name[3:]]
-    summary = [lesson for lesson in lessons if official in lesson.summary]
-    used = [lesson for lesson in lessons if lesson.used[official]]
-    return next(iter([*named, *summary, *(lesson for lesson in used if lesson.number != "00"), *used]), None)
+    ordered = sorted(lessons, key=lambda lesson: lesson.number == OVERVIEW)  # which mentions much and teaches little
+    named = [lesson for lesson in ordered if official == "jax." + lesson.name[3:]]
+    summary = [lesson for lesson in ordered if official in lesson.summary]
+    used = [lesson for lesson in ordered if lesson.used[official]]
+    return next(iter([*named, *summary, *used]), None)
 
 
 def spelling(official: str, lessons: "list[Lesson]") -> str:
