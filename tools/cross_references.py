@@ -11,7 +11,7 @@ import inventory
 import nbformat
 
 CONVENTIONS = {"jax": "jax", "optax": "optax", "jnp": "jax.numpy", "lax": "jax.lax", "nnx": "flax.nnx"}
-OVERVIEW = "00"
+OVERVIEW = "00"  # mentions most functions and teaches few
 SMALL = 3  # a module with fewer functions has no heading of its own
 SHORT = {"jax.numpy.": "jnp.", "flax.nnx.": "nnx."}
 DOTTED = re.compile(r"(?<![\w.'\"])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
@@ -124,11 +124,11 @@ def read(path: Path) -> Lesson:
 
 def teaches(official: str, lessons: "list[Lesson]") -> "Lesson | None":
     """The lesson that teaches a function, by the rule that the page states. None if no code uses it."""
-    ordered = sorted(lessons, key=lambda lesson: lesson.number == OVERVIEW)  # which mentions much and teaches little
-    named = [lesson for lesson in ordered if official == "jax." + lesson.name[3:]]
-    summary = [lesson for lesson in ordered if official in lesson.summary]
-    used = [lesson for lesson in ordered if lesson.used[official]]
-    return next(iter([*named, *summary, *used]), None)
+    named = [lesson for lesson in lessons if official == "jax." + lesson.name[3:]]
+    summary = [lesson for lesson in lessons if official in lesson.summary]
+    used = [lesson for lesson in lessons if lesson.used[official]]
+    candidates = sorted([*named, *summary, *used], key=lambda lesson: lesson.number == OVERVIEW)
+    return candidates[0] if candidates else None
 
 
 def spelling(official: str, lessons: "list[Lesson]") -> str:
