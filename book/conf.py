@@ -50,7 +50,6 @@ nb_output_stderr = "show"  # lesson 03 reads the log of compilations
 nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]
 
 suppress_warnings = [
-    "toc.empty_glob",  # --lesson builds some of the lessons
     "myst.header",  # a title below an exercise's title, such as that of a hint
     "mystnb.unknown_mime_type",
 ]

@@ -197,7 +197,15 @@ def test_a_build_with_a_broken_link_fails(
     monkeypatch.setattr(book, "build_main", lambda _: 0)
     monkeypatch.setattr(book.os, "environ", {})
     assert book.build([], tmp_path, "") == 1
-    assert "index.html: the link missing.html leads to no page or anchor" in capsys.readouterr().err
+    assert "index.html: missing.html is no page or anchor of the site" in capsys.readouterr().err
     (tmp_path / "html" / "missing.html").write_text("")
     assert book.build([], tmp_path, "") == 0
     assert capsys.readouterr().err == ""
+
+
+def test_what_a_page_loads_from_another_host_is_found(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text(
+        '<a href="https://example.com/a">1</a><img src="data:,"><iframe src="http://127.0.0.1:6006/"></iframe>'
+        '<script src="//example.com/b.js"></script>'
+    )
+    assert broken(tmp_path) == [("index.html", "//example.com/b.js"), ("index.html", "http://127.0.0.1:6006/")]

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 import nbformat
@@ -83,10 +84,20 @@ def linked(text: str, page: Path, pages: "set[Path]", repository: str) -> str:
     return LINK.sub(replace, text)
 
 
+def contents(lessons: "list[str]") -> str:
+    """The lists of lessons on the start page, one for each part of the course."""
+    parts: dict[str, list[str]] = {}
+    for entry in tomllib.loads((ROOT / "course.toml").read_text())["lesson"]:
+        if entry["id"] in lessons:
+            parts.setdefault(entry["part"], []).append(f"notebooks/{entry['id']}\n")
+    return "\n".join(f"```{{toctree}}\n:caption: {part}\n\n{''.join(pages)}```\n" for part, pages in parts.items())
+
+
 def stage(lessons: "list[str]", source: Path, repository: str) -> None:
     """Writes every page below `source`, at the place that it has in the repository."""
     texts = {Path("docs") / f"{name}.md": (ROOT / "docs" / f"{name}.md").read_text() for name in PAGES}
     texts |= {Path(path.name): path.read_text() for path in (ROOT / "book").glob("*.md")}
+    texts[Path("index.md")] = texts[Path("index.md")].replace("{lessons}\n", contents(lessons))
     exercises = [Path("exercises") / name / f"{name}.ipynb" for name in lessons]
     texts |= {path.with_suffix(".md"): tasks(path) for path in exercises if (ROOT / path).exists()}
     notebooks = {name: Path("notebooks") / f"{name}.ipynb" for name in lessons}
@@ -120,7 +131,7 @@ def build(lessons: "list[str]", out: Path, repository: str) -> int:
         return int(code)
     wrong = broken(out / "html")
     for page, link in wrong:
-        print(f"{page}: the link {link} leads to no page or anchor", file=sys.stderr)
+        print(f"{page}: {link} is no page or anchor of the site", file=sys.stderr)
     for path in (out / "html").rglob("*.html"):
         if path.stat().st_size > LARGE:
             print(f"{path.name} has {path.stat().st_size / 1e6:.1f} MB. Reduce its outputs or plots.", file=sys.stderr)

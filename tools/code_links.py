@@ -23,6 +23,7 @@ NAME = re.compile(
     r'(?:<span class="o">\.</span><span class="n[a-z]*">\w+</span>)*'
 )
 NOTEBOOK = re.compile(r'href="(\d\d_\w+)\.ipynb"')
+VIEWER = re.compile(r'<iframe\b[^>]*\bsrc="http[^>]*>.*?</iframe>', re.DOTALL)  # a page of a server that has stopped
 PLACES = (
     nodes.reference,
     nodes.title,
@@ -79,12 +80,13 @@ def page_link(app: Sphinx, page: str, name: str) -> str:
     return f'href="{app.builder.get_relative_uri(page, other)}"' if other in app.env.found_docs else ""
 
 
-def link_blocks(
+def finish_page(
     app: Sphinx, page: str, _template: str, context: "dict[str, Any]", doctree: "nodes.document | None"
 ) -> None:
-    """Links the functions in the code blocks of a page, and the notebooks in its outputs, before it is written."""
+    """Links the functions in the code blocks of a page, and corrects its outputs, before it is written."""
     if doctree is not None and "body" in context:
         imported = names(page)
+        context["body"] = VIEWER.sub("<p><em>Run the notebook to see this page.</em></p>", context["body"])
         context["body"] = NOTEBOOK.sub(lambda found: page_link(app, page, found[1]), context["body"])
         context["body"] = BLOCK.sub(
             lambda found: found[1] + linked_block(found[2], imported) + found[3], context["body"]
@@ -94,5 +96,5 @@ def link_blocks(
 def setup(app: Sphinx) -> "dict[str, bool]":
     """Registers the extension."""
     app.add_post_transform(InlineLinks)
-    app.connect("html-page-context", link_blocks)
+    app.connect("html-page-context", finish_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

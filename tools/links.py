@@ -1,4 +1,4 @@
-"""Checks the links of a built site: each file and each anchor that a page links to must exist."""
+"""Checks a built site: each file and anchor that a page links to exists, and no page loads anything from other hosts."""
 
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,6 +12,7 @@ class Page(HTMLParser):
         super().__init__()
         self.anchors: set[str] = set()
         self.targets: set[str] = set()
+        self.loaded: set[str] = set()
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: "list[tuple[str, str | None]]") -> None:
@@ -21,16 +22,18 @@ class Page(HTMLParser):
                 self.anchors.add(value)
             elif value and name in ("href", "src"):
                 self.targets.add(value)
+                if tag not in ("a", "area"):
+                    self.loaded.add(value)
 
 
 def broken(site: Path) -> "list[tuple[str, str]]":
-    """The links within a site that lead to a missing file or anchor.
+    """The links within a site that lead to a missing file or anchor, and what its pages load from other hosts.
 
     Args:
         site: The folder with the HTML files.
 
     Returns:
-        Pairs of a page and a link, as the page writes it. Addresses of other hosts are not checked.
+        Pairs of a page and a link, as the page writes it. Links to other hosts are not followed.
     """
     pages = {path.resolve(): Page(path) for path in sorted(site.rglob("*.html"))}
     wrong = []
@@ -38,6 +41,8 @@ def broken(site: Path) -> "list[tuple[str, str]]":
         for target in sorted(page.targets):
             parts = urlsplit(target)
             if parts.scheme or parts.netloc:
+                if target in page.loaded and parts.scheme != "data":
+                    wrong.append((str(path.relative_to(site.resolve())), target))
                 continue
             file = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             anchor = unquote(parts.fragment)
