@@ -1,4 +1,4 @@
-"""Checks a built site: each file and anchor that a page links to exists, and no page loads anything from other hosts."""
+"""Checks a built site: what its pages link to exists, and they load nothing from other hosts."""
 
 from html.parser import HTMLParser
 from pathlib import Path
