@@ -90,7 +90,9 @@ def contents(lessons: "list[str]") -> str:
     for entry in tomllib.loads((ROOT / "course.toml").read_text())["lesson"]:
         if entry["id"] in lessons:
             parts.setdefault(entry["part"], []).append(f"notebooks/{entry['id']}\n")
-    return "\n".join(f"```{{toctree}}\n:caption: {part}\n\n{''.join(pages)}```\n" for part, pages in parts.items())
+    return "\n".join(
+        f"```{{toctree}}\n:caption: {part}\n:maxdepth: 1\n\n{''.join(pages)}```\n" for part, pages in parts.items()
+    )
 
 
 def stage(lessons: "list[str]", source: Path, repository: str) -> None:
