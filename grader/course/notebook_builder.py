@@ -39,7 +39,7 @@ try:
     from grader.learning import hosted
 except ModuleNotFoundError:
     import site, subprocess, sys
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "{package}"], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "{package}"], check=True)
     site.addsitedir(site.getusersitepackages())
     from grader.learning import hosted
     hosted.install()

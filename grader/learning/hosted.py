@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from grader.core import files
 from grader.core.layout import COURSE_FILE, INSTALLED_COURSE, LEARNERS_COURSE, SOURCE, course_above, session_notebook
@@ -40,8 +40,8 @@ from grader.core.symbols import defined, notebook_cell_names
 PACKAGE_NAME = "jaxercise"
 # The releases on the package index, newest first, and the oldest JAX that each runs with.
 RELEASES = (("0.1.0", "0.10.2"),)
-# Dependencies for JupyterLab, for `grader watch` and for profiles in TensorBoard. Installing them on a platform that has
-# its own notebook server would replace packages that this server uses.
+# Dependencies for JupyterLab, for `grader watch` and for profiles in TensorBoard. Platforms have a notebook server of
+# their own, and installing these would replace packages that it uses.
 NOT_HOSTED = frozenset(
     "ipykernel ipympl ipython jupyter-server jupyterlab nbconvert notebook tensorboard tensorboard-plugin-profile "
     "watchfiles".split()
@@ -79,8 +79,8 @@ def platform() -> str | None:
 def install() -> None:
     """Installs the dependencies that this platform lacks and prints what changed.
 
-    JAX, NumPy and the packages that this kernel has imported stay as they are. If this release requires a newer JAX,
-    an older release is installed instead. Raises NotInstallable.
+    Packages that are present stay as they are, except for those of `TAUGHT`. If this release requires a newer JAX, an
+    older release is installed instead. Raises NotInstallable.
     """
     here, own = _versions(), _release()
     oldest = next(one.specifier for one in own if one.name == "jax")
@@ -135,11 +135,11 @@ def _versions() -> dict[str, str]:
 
 
 def _has(one: Any, here: Mapping[str, str]) -> bool:
-    """Whether a requirement needs no installation. A package that this kernel runs with cannot be replaced."""
+    """Whether a requirement needs no installation. Tools stay as they are, since the platform may depend on them."""
     name = _plain(one.name)
-    if name not in here or one.specifier.contains(here[name], prereleases=True):
+    if name not in (*FIXED, *TAUGHT):
         return name in here
-    return name not in (*FIXED, *TAUGHT) and _imported(name)
+    return name in here and bool(one.specifier.contains(here[name], prereleases=True))
 
 
 def _imported(name: str) -> bool:
@@ -265,10 +265,17 @@ def _show_pictures(notebook: Path, course: Path) -> None:
         display(HTML(f"<details><summary>{count} of this notebook</summary>{''.join(parts)}</details>"))
 
 
-def save_answers(shell: Any) -> tuple[Path, int] | None:
+class SavedAnswers(NamedTuple):
+    """The notebook that the answers were written to, and sentences for the learner about what is graded."""
+
+    path: Path
+    remarks: tuple[str, ...]
+
+
+def save_answers(shell: Any) -> SavedAnswers | None:
     """Writes the answers that ran in this kernel to the learner's copy of the exercises.
 
-    Returns the path and the number of answers that ran, or None if the notebook has a file, or `start` was not called.
+    Returns None if `start` has not provided the files of exercises, so if the notebook may have a file of its own.
     An answer cell is recognised by the names that it defines; the last cell that ran counts. Other cells that ran and
     define names are stored before the first answer that ran after them. Answers of earlier kernels stay.
     """
@@ -293,7 +300,11 @@ def save_answers(shell: Any) -> tuple[Path, int] | None:
     stubs = {str(grade_id(cell)): frozenset(defined(text(cell))) for cell in released["cells"] if is_answer(cell)}
     number = merge_runs(notebook, stubs, [*shell.history_manager.input_hist_raw][1:])
     files.write(path, json.dumps(notebook, ensure_ascii=False, indent=1) + "\n", mode=0o644)
-    return path, number
+    ran = "1 answer cell" if number == 1 else f"{number} answer cells"
+    what = (
+        f"{platform()} does not store this notebook where it can be read. The {ran} that ran in this kernel were graded"
+    )
+    return SavedAnswers(path, (f"{what}, with what earlier runs have stored in {path.name}.",))
 
 
 def merge_runs(notebook: Notebook, asked: Mapping[str, frozenset[str]], sources: Iterable[str]) -> int:
