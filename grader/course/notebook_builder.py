@@ -32,18 +32,18 @@ LABEL = re.compile(rf"(?<=[^\n])\n(?=\*\*({'|'.join(LABELS)})\b)")
 RUN_ON = "raises-exception"  # Run All goes on after an exception in the cell
 BUTTONS = {"jupyter": {"source_hidden": True}, "tags": [RUN_ON]}
 # Folded in JupyterLab, where it does nothing, and left out of the site.
-FOLDED = {"jupyter": {"source_hidden": True}, "tags": ["hosted"]}
+FOLDED = {"jupyter": {"source_hidden": True}, "tags": ["cloud"]}
 INSTALLATION = """\
 # If the package of this course is missing, as on Colab and Kaggle, install it. Otherwise this cell does nothing.
 try:
-    from grader.learning import hosted
+    from grader.learning import cloud
 except ModuleNotFoundError:
     import site, subprocess, sys
     subprocess.run([sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "{package}"], check=True)
     site.addsitedir(site.getusersitepackages())
-    from grader.learning import hosted
-    hosted.install()
-hosted.start("{notebook}")"""
+    from grader.learning import cloud
+    cloud.install()
+cloud.start("{notebook}")"""
 OPEN = "open"  # the id of the cell with links to services
 LONGEST_CELL_ID = 64
 YOUR_ANSWER = "*Write your answer here, and in more cells below if you like.*"

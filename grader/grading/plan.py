@@ -90,7 +90,7 @@ class _Planner:
         for place, cell in enumerate(self.cells):
             name = cell.grade_id or ""
             role = SETUP if name.split("-")[0] == SETUP else name
-            if name == INSTALL and not _plain(cell.source).rpartition("\n")[2].startswith("hosted.start("):
+            if name == INSTALL and not _plain(cell.source).rpartition("\n")[2].startswith("cloud.start("):
                 role = ""  # somebody's own cell
             if role not in checks and role not in self.exercises and role not in (SETUP, INSTALL, GRADING):
                 role = by_text.get(_plain(cell.source), "")

@@ -117,7 +117,8 @@ class Map:
 
 def course_map() -> Map:
     """Returns the map of the course that the current folder is in; an empty one where there is none. Lessons that are
-    built are files in the current folder. Progress is what `grader check` has seen."""
+    built are files in the current folder, or on Colab in the installed course. Progress is what `grader check` has
+    seen."""
     here = Path.cwd()
     root = course_above(here)
     graded = read_state(GRADED)

@@ -29,7 +29,7 @@ from grader.core.notebook import (
 )
 from grader.core.result import NoResults, Result, read_document
 from grader.core.symbols import notebook_cell_names
-from grader.learning import hosted
+from grader.learning import cloud
 from grader.learning.result_view import view
 
 TICK_S = 1.0
@@ -63,7 +63,7 @@ def grade() -> None:
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     nbgraders = "NBGRADER_EXECUTION" in os.environ  # nbgrader, run by a kernel, inherits its environment
     path = None if shell is None or nbgraders else session_notebook(shell.user_ns)
-    ran = hosted.save_answers(shell) if path is None and not nbgraders else None
+    ran = cloud.save_answers(shell) if path is None and not nbgraders else None
     if ran is not None:
         path = ran.path
     if path is None:

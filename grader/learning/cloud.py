@@ -42,7 +42,7 @@ PACKAGE_NAME = "jaxercise"
 RELEASES = (("0.1.0", "0.10.2"),)
 # Dependencies for JupyterLab, for `grader watch` and for profiles in TensorBoard. Platforms have a notebook server of
 # their own, and installing these would replace packages that it uses.
-NOT_HOSTED = frozenset(
+NOT_IN_CLOUD = frozenset(
     "ipykernel ipympl ipython jupyter-server jupyterlab nbconvert notebook tensorboard tensorboard-plugin-profile "
     "watchfiles".split()
 )
@@ -56,7 +56,7 @@ SERVER = (
 IMPORTED_AS = {"scikit-learn": "sklearn", "orbax-checkpoint": "orbax.checkpoint", "ml-dtypes": "ml_dtypes"}
 PICTURE = re.compile(r"!\[([^\]]*)\]\((?:\.\./)+images/([\w.-]+)\)|<img [^>]*?src=\"(?:\.\./)+images/([\w.-]+)\"[^>]*>")
 TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
-ADDED = "jaxercise-hosted"  # tag of the learner's own cells in the notebook that `save_answers` writes
+ADDED = "jaxercise-cloud"  # tag of the learner's own cells in the notebook that `save_answers` writes
 LONGEST = 300  # characters of pip's last line
 
 _lesson: str | None = None  # of this kernel's notebook, if this platform does not store the notebook here
@@ -99,7 +99,8 @@ def install() -> None:
     added = [f"{name} {now[name]}" for name in sorted(now) if name not in here]
     changed = [name for name in sorted(now) if name in here and now[name] != here[name]]
     said = f"Installed {PACKAGE_NAME} {now.get(PACKAGE_NAME, '')}"
-    said += f" and {len(added)} packages that it requires: {', '.join(added)}." if added else "."
+    count = "1 package" if len(added) == 1 else f"{len(added)} packages"
+    said += f" and {count} that it requires: {', '.join(added)}." if added else "."
     said += "".join(f" Updated {name} from {here[name]} to {now[name]}." for name in changed)
     print(f"{said} JAX {'is' if jax is None else 'stays'} {now.get('jax')}.")
     if old := [name for name in changed if _imported(name)]:
@@ -111,7 +112,7 @@ def _release() -> list[Any]:
     requirement = _packaging("requirements").Requirement
     found = [requirement(one) for one in metadata.requires(PACKAGE_NAME) or ()]
     found = [one for one in found if one.marker is None or one.marker.evaluate({"extra": ""})]
-    return [one for one in found if _plain(one.name) not in NOT_HOSTED]
+    return [one for one in found if _plain(one.name) not in NOT_IN_CLOUD]
 
 
 def _packaging(module: str) -> Any:
@@ -192,7 +193,7 @@ def _install_older(jax: str, wanted: str) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "grader"]:
         del sys.modules[name]
     importlib.invalidate_caches()
-    importlib.import_module("grader.learning.hosted").install()
+    importlib.import_module("grader.learning.cloud").install()
 
 
 def start(notebook: str) -> None:
@@ -341,7 +342,7 @@ def merge_runs(notebook: Notebook, asked: Mapping[str, frozenset[str]], sources:
         place = next((n for n, cell in enumerate(cells) if is_answer(cell) and grade_id(cell) in following), None)
         if place is not None:
             added: NotebookCell = {"cell_type": "code", "execution_count": None, "metadata": {"tags": [ADDED]}}
-            added |= {"id": f"hosted-{len(cells)}-{number}", "outputs": [], "source": source.splitlines(keepends=True)}
+            added |= {"id": f"cloud-{len(cells)}-{number}", "outputs": [], "source": source.splitlines(keepends=True)}
             cells.insert(place, added)
     return len(answers)
 
