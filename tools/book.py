@@ -22,7 +22,7 @@ PAGES = (
     "glossary jax_documentation setup instructors grading results confinement overlay importing ci nbgrader gradebook "
     "gradescope reports accelerators"
 ).split()
-IN_JUPYTER = re.compile(r"grader\.learning\.predict\(|^hosted\.start\(", re.MULTILINE)
+IN_JUPYTER = re.compile(r"grader\.learning\.predict\(|^cloud\.start\(", re.MULTILINE)
 LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
