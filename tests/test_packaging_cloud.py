@@ -23,7 +23,8 @@ from grader.course import Course
 
 COMMON = "jax==0.10.2 flax optax matplotlib tqdm scikit-learn".split()
 # What google-colab 1.0 requires of its own server, which an installation must leave as it is.
-COLAB = "ipython==7.34.0 ipykernel==6.17.1 ipywidgets==7.7.1 traitlets==5.7.1 tornado==6.5.1 numpy==2.0.2".split()
+COLAB = "ipython==7.34.0 ipykernel==6.17.1 ipywidgets==7.7.1 traitlets==5.7.1 tornado==6.5.1".split()
+COLAB.append("numpy==2.0.2; python_version < '3.13'")  # it has no build for newer ones
 MAX_INSTALL_S = 60
 INDEX = "PIP_FIND_LINKS"
 Run = Callable[..., Any]
