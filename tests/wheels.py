@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -66,7 +67,9 @@ def run_elsewhere(notebook: Any, python: Path, home: Path, read_only: bool, **en
     manager = Manager(ip="127.0.0.1", connection_file=str(home / "kernel.json"))
     client = NotebookClient(notebook, timeout=300, startup_timeout=120, allow_errors=True, km=manager)
     try:
-        asyncio.run(client.async_execute())
+        asyncio.run(client.async_execute(reset_kc=True))  # closes its sockets and ends the kernel
     finally:
-        if manager.provisioner is not None and manager.provisioner.process is not None:
-            os.killpg(os.getpgid(manager.provisioner.process.pid), signal.SIGKILL)
+        process = getattr(manager.provisioner, "process", None)
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(os.getpgid(process.pid), signal.SIGKILL)
