@@ -32,14 +32,15 @@ This page shows the tasks. To solve them, [install the course](../../docs/setup.
 ```
 """
 LARGE = 1_000_000  # bytes of a page that takes long to load on a phone
+IN_JUPYTER = re.compile(r"grader\.learning\.predict\(|^cloud\.start\(", re.MULTILINE)
 LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def lesson(name: str, pages: "set[Path]", repository: str, functions: "dict[str, Lesson]") -> str:
-    """A lesson with a list of its functions, and without the cells that show buttons, which need a kernel."""
+    """A lesson with a list of its functions, without the cells that show buttons and the one that installs the package."""
     path = Path("notebooks") / f"{name}.ipynb"
     notebook = nbformat.read(ROOT / path, as_version=4)
-    notebook.cells = [cell for cell in notebook.cells if "grader.learning.predict(" not in cell.source]
+    notebook.cells = [cell for cell in notebook.cells if not IN_JUPYTER.search(cell.source)]
     listed = lesson_list(functions[name], list(functions.values()))
     exercises = Path("exercises") / name / f"{name}.ipynb"
     if (ROOT / exercises).exists():

@@ -46,8 +46,10 @@ def start(count: int = 8, keep: bool = False) -> None:
             print(f"{describe()}, because there are only {len(real)} x {real[0].device_kind}")
         else:
             print(describe())
-    except RuntimeError:
-        if len(jax.devices("cpu")) < count:
+    except RuntimeError:  # JAX has started
+        if len(_accelerators()) >= count:
+            print(describe())
+        elif len(jax.devices("cpu")) < count:
             raise TooLate(
                 f"JAX has already started with {len(jax.devices('cpu'))} CPU device(s); the number is fixed.\n"
                 f"Restart the kernel and run this cell first. It requests {count} devices."
