@@ -1543,7 +1543,9 @@ def layout(params, mesh):
     def spec(path, leaf):
         entries = RULES[path[-1].key]
         entries = (None,) * (len(leaf.shape) - len(entries)) + entries
-        return P(*(name if name and size % mesh.size == 0 else None for name, size in zip(entries, leaf.shape, strict=True)))
+        return P(
+            *(name if name and size % mesh.size == 0 else None for name, size in zip(entries, leaf.shape, strict=True))
+        )
 
     return jax.tree_util.tree_map_with_path(spec, params)
 

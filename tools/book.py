@@ -37,7 +37,7 @@ LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def lesson(name: str, pages: "set[Path]", repository: str, functions: "dict[str, Lesson]") -> str:
-    """A lesson with a list of its functions, without the cells that show buttons and the one that installs the package."""
+    """A lesson with a list of its functions, without the cells that show buttons or install the package."""
     path = Path("notebooks") / f"{name}.ipynb"
     notebook = nbformat.read(ROOT / path, as_version=4)
     notebook.cells = [cell for cell in notebook.cells if not IN_JUPYTER.search(cell.source)]
