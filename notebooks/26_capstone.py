@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 26 · Capstone: train a small transformer
 #
-# *The core takes about 35 minutes. Five "Deeper" sections can be skipped. Then do [the exercises](../exercises/26_capstone/26_capstone.ipynb).* After the core, you have trained a language model on a real text, with the parts of a larger run: a tokenizer, resumable batches, remat, mixed precision, a layout for many devices, checkpoints, evaluation and a profile.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/26_capstone/26_capstone.ipynb).* After the core, you have trained a language model on a real text, with the parts of a larger run: a tokenizer, resumable batches, remat, mixed precision, a layout for many devices, checkpoints and evaluation.
 #
 # **Prerequisites.** Training with Optax (lesson 09), remat and bfloat16 (15), FSDP (18), tensor parallelism (20), checkpoints (24), attention (25). Try to answer these questions from memory.
 #
@@ -71,7 +71,7 @@ print(train_text[8:131])
 
 # %% [markdown]
 # ## Tokens
-# With characters as tokens, a window of 128 tokens would cover about three verses. **Byte-pair encoding** makes tokens longer. It merges the most frequent pair of adjacent tokens into a new token, and repeats this until there are `V` tokens (lesson 25 has a Deeper section about it). `merge` replaces all occurrences of one pair.
+# **Byte-pair encoding** merges the most frequent pair of adjacent tokens into a new token, and repeats this until there are `V` tokens. `merge` replaces all occurrences of one pair.
 
 # %%
 CHARACTERS, V = sorted(set(text)), 512
@@ -87,11 +87,12 @@ def merge(tokens, pair, new):
 
 
 # %% [markdown]
-# The merges are learned from the **training text** only. `counts[a, b]` is the number of times that token b follows token a. We set the diagonal to 0, because occurrences of a pair of equal tokens can overlap, as in `aaa`.
+# The merges are learned from the **training text** only. Pairs of equal tokens are excluded, because they can overlap, as in `aaa`.
 
 # %%
 spelled, merges, train = list(CHARACTERS), [], encode_characters(train_text)
 while len(spelled) < V:
+    # counts[a, b]: how often token b follows token a
     counts = np.bincount(train[:-1] * V + train[1:], minlength=V * V).reshape(V, V)
     np.fill_diagonal(counts, 0)
     pair = np.unravel_index(counts.argmax(), counts.shape)
@@ -143,9 +144,9 @@ print(
 
 # %% [markdown]
 # ## The model
-# The model is that of lesson 25. The first axis of each leaf of `blocks` is the layer. Each weight is drawn with the standard deviation 1 / sqrt(n), where n is the number of products that an entry of the result adds. Each layer adds two results to x, that of `out` and that of `down`. We divide both by sqrt(2 x layers), so that x does not grow with the depth.
+# The model is that of lesson 25. The first axis of each leaf of `blocks` is the layer. The weights are divided by sqrt(n), where n is the number of products that are added (lesson 25). The 2 x layers results of `out` and `down` are added to x, so these weights are divided by sqrt(2 x layers) too.
 #
-# The embedding also serves as the output matrix. Its standard deviation of 0.02 makes the first logits small, so the first loss is near ln 512 = 6.24. The norms have no trainable scale.
+# The embedding is also the output matrix. It is small at first, so the first loss is near ln 512 = 6.24.
 
 # %%
 SIZE = 32  # entries of a query, key or value of one head
@@ -169,7 +170,7 @@ def normalize(x):
 
 
 # %% [markdown]
-# Norms and the softmax of attention are computed in float32, even if the rest is in bfloat16. `normalize` casts explicitly, and `jax.nn.dot_product_attention` casts its scores.
+# Norms and the softmax of attention are computed in float32, even if the rest is in bfloat16.
 
 
 # %%
@@ -192,7 +193,7 @@ def block(w, x):
 # `model` combines three techniques of earlier lessons: a `scan` over the layers, `jax.checkpoint` around its body, and a cast to the dtype of the computation. The parameters stay float32.
 
 # %%
-# CPUs differ in how fast they compute in bfloat16. The first Deeper section measures it.
+# CPUs differ in how fast they compute in bfloat16. A Deeper section measures it.
 DTYPE = jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16
 
 
@@ -210,7 +211,7 @@ def loss(params, batch, **options):
 
 
 # %% [markdown] predict="capstone-remat"
-# The arrays that the backward pass needs are called residuals. `jax.vjp` returns them, and we count their bytes for 3 and for 6 layers, with and without `jax.checkpoint`. With `jax.checkpoint`, how do the residuals change if the number of layers doubles?
+# `jax.vjp` returns the residuals. We count their bytes for 3 and for 6 layers, with and without `jax.checkpoint`. With `jax.checkpoint`, how do the residuals change if the number of layers doubles?
 #
 # - [ ] They stay the same, because each layer is computed again | Each layer is computed again from its input, so this input must be stored.
 # - [x] They grow by the weights and one array (B, T, width) for each additional layer | Right. The weights are residuals too.
@@ -232,10 +233,10 @@ for name, wrap in {"without checkpoint": lambda f: f, "with checkpoint": jax.che
         )
 
 # %% [markdown]
-# With `jax.checkpoint`, the rest does not grow. It consists of arrays after the last layer, such as the logits.
+# With `jax.checkpoint`, the rest does not grow. It contains arrays such as the logits.
 #
 # ## The step
-# The schedule warms up and then follows a cosine. Clipping limits the norm of the gradient. Weight decay applies to all leaves here. In models with biases and scales, these are usually excluded with `mask=`, as in an exercise. The gradients of the micro-batches are added in a `scan`, so the activations of only one micro-batch are in memory at a time.
+# The schedule warms up and then follows a cosine. Clipping limits the norm of the gradient. Weight decay applies to all leaves. Biases and scales would be excluded with `mask=`, as in an exercise. The gradients of the micro-batches are added in a `scan`, so the activations of only one micro-batch are in memory at a time.
 
 # %%
 WIDTH, LAYERS, STEPS = 128, 3, 800
@@ -305,13 +306,13 @@ def compile_on_mesh(**options):
 
 
 # %% [markdown]
-# The gradients have 655,360 elements. FSDP should not communicate many times more along `data`.
+# The gradients have 655,360 elements. How many are communicated?
 
 # %%
 _ = compile_on_mesh()
 
 # %% [markdown]
-# About four million elements are all-reduced along `data`, six times the number of all gradients. **A layout of the parameters is not enough.** The compiler also chose a layout for the activations. It did not partition the rows of the batch. It partitioned the last axis of x along `data`, like the axis `width` of the weights, so each product of x and a weight is a sum of partial products on four devices. We pin the activations to the layout of the batch.
+# About four million elements are all-reduced along `data`, six times the number of all gradients. **A layout of the parameters is not enough.** The compiler also chose a layout for the activations. It partitioned their last axis along `data`, as in the weights, instead of the batch. So it adds up partial products. We pin the activations to the layout of the batch.
 
 # %%
 rows_on_data = NamedSharding(mesh, P("data"))
@@ -319,48 +320,27 @@ pin = lambda x: jax.lax.with_sharding_constraint(x, rows_on_data)
 on_eight = compile_on_mesh(pin=pin)
 
 # %% [markdown]
-# - **all-gather along `data`**: the weights, in the forward pass and again in the backward pass, because gathered weights are not stored.
-# - **all-reduce along `data`**: the gradients. A device has half of each weight along `model`, so two micro-batches all-reduce 2 x 327,680 elements. A Deeper section of lesson 18 needs only one all-reduce for all micro-batches.
-# - **all-reduce along `model`**: tensor parallelism, and the loss over a partitioned vocabulary.
-# - The other rows are small. They belong to the embedding and the logits, whose vocabulary is partitioned.
-#
-# What does remat cost here? We compile the step without it.
-
-# %%
-_ = compile_on_mesh(pin=pin, wrap=lambda layer: layer)
+# - **all-gather along `data`**: the weights, in the forward pass and again in the backward pass, because gathered weights are not stored
+# - **all-reduce along `data`**: the gradients of two micro-batches, each divided by two along `model`
+# - **all-reduce along `model`**: tensor parallelism, and the loss over a partitioned vocabulary
+# - the other rows: the lookup in the partitioned embedding
 
 # %% [markdown]
-# Without remat, the step communicates about a tenth less, and needs about twice the scratch memory. The weights are still gathered twice, for the forward and for the backward pass. Remat adds one all-gather of a weight and one all-reduce along `model` for each layer and micro-batch.
-
-# %% [markdown] predict="capstone-eight"
-# We run five steps on one device, and five on the eight simulated devices. How do the losses and the times of the eight devices compare with those of one device?
-#
-# - [ ] equal losses, an eighth of the time | Simulated devices share the cores of this machine, and there are not eight times as many.
-# - [x] nearly equal losses, and far more than an eighth of the time | Right. All devices share the cores of this machine. Sums in another order can round differently.
-# - [ ] different losses, because each device sees other examples | The loss is the mean over the whole batch in both cases.
+# A device stores an eighth of the state.
 
 # %%
 # Compiled ahead of time, so that a later section can read its program.
 train_step = jax.jit(step, donate_argnums=0).lower(like, jax.eval_shape(lambda: batch_at(0))).compile()
 fresh = jax.jit(new_state)(jax.random.key(26))
-sharded, rows = jax.device_put(jax.device_get(fresh), state_layout), jax.device_put(batch_at(0), batch_layout)
+sharded = jax.device_put(jax.device_get(fresh), state_layout)
 count = sum(leaf.size for leaf in jax.tree.leaves(fresh["params"]))
 print(f"{count:,} parameters. State: {bytes_on_device(fresh):,} bytes, on device 0 of 8: {bytes_on_device(sharded):,}")
-for name, call, state, batch in (("one", train_step, fresh, batch_at(0)), ("eight", on_eight, sharded, rows)):
-    some, times = [], []
-    for _ in range(5):
-        began = time.perf_counter(), time.process_time()
-        state, value = call(state, batch)
-        some.append(float(value))
-        times.append((time.perf_counter() - began[0], time.process_time() - began[1]))
-    wall, processor = 1e3 * np.median(times, axis=0)
-    print(f"{name:6s} losses {np.round(some, 4)}  {wall:.0f} ms, processor time {processor:.0f} ms")
 
 # %% [markdown]
-# The simulation shows the values, the bytes and the collectives of a program, but its times do not predict those of real devices. **So we train on one device**, and use the eight to inspect the program.
+# Simulated devices show the values, the bytes and the collectives of a program. They share the cores of this machine, so their times do not predict those of real devices. **So we train on one device.**
 #
 # ## Before training
-# `generate` draws one token after the other, at the temperature 0.6. It computes a whole window for each new token, which the cache of lesson 25 avoids. With random parameters, the text consists of random tokens.
+# `generate` computes a whole window for each new token, which the cache of lesson 25 avoids. The parameters are still random, and so is the text.
 
 
 # %%
@@ -382,7 +362,7 @@ print(decode(np.asarray(generate(params, jax.random.key(1), prompt))))
 
 # %% [markdown]
 # ## Training
-# Before the run, we state what it should reach. Four earlier runs, three of them with other random parameters, ended between 1.59 and 1.62 nats per character on the held-out books. We require **less than 1.65**. The margin is for other devices and dtypes, which round differently. The training takes a few minutes on a CPU.
+# Before the run, we state what it should reach. Four earlier runs, three of them with other random parameters, ended between 1.59 and 1.62 nats per character on the held-out books. We require **less than 1.65**, because other devices and dtypes round differently. On a CPU, the training takes minutes.
 
 # %%
 TARGET = 1.65
@@ -405,7 +385,7 @@ def train_until(state, done, last):
 
 
 # %% [markdown] predict="capstone-resume"
-# We interrupt the run after step 250. The last checkpoint is that of step 240, so the resumed run computes the steps 241 to 250 a second time. How do their losses compare with those of the first time?
+# We interrupt the run after step 250. The last checkpoint is that of step 240, so the resumed run repeats the steps 241 to 250. How do their losses compare with the first ones?
 #
 # - [x] They are equal to the last bit | Right. State and batches are equal, and so is the program.
 # - [ ] They agree up to rounding | The same program on the same numbers rounds in the same way.
@@ -419,7 +399,7 @@ first_losses = {n: float(value) for n, value in losses.items()}
 del state  # the crash
 
 # %% [markdown]
-# `CheckpointManager` finds the last complete checkpoint. `restore` requires a target with the structure, shapes and dtypes of the state. Its values are not used, so we create it from another key.
+# `CheckpointManager` finds the last complete checkpoint. The state passed to `restore` determines the structure, shapes and dtypes. Its values are not used.
 
 # %%
 done = manager.latest_step()
@@ -429,7 +409,7 @@ same = all(float(losses[n]) == first_losses[n] for n in range(done + 1, 251))
 print(f"resumed after step {done}; the losses of the steps {done + 1} to 250 are bitwise equal: {same}")
 
 # %% [markdown]
-# We measure the time of the remaining steps, which a section below converts to tokens per second.
+# We measure the time of the remaining steps.
 
 # %%
 began = time.perf_counter()
@@ -456,7 +436,7 @@ assert held_losses[STEPS] < TARGET
 
 # %% [markdown]
 # ## Evaluation
-# Is this loss good? We compare it with simple models of the same text, and with the compressor bz2. A loss of x nats per character corresponds to x / ln 2 bits, because a model can be used to compress text. For bz2, we count the bytes that the held-out text adds to the compressed training text.
+# Is this loss good? We compare it with simple models of the same text, and with the compressor bz2. A model with a loss of x nats could compress the text to x / ln 2 bits per character. For bz2, we count the bytes that the held-out text adds to the compressed training text.
 
 # %%
 characters = encode_characters(text)
@@ -474,7 +454,7 @@ for name, value in table.items():
     print(f"{name:36s} {value:.3f} nats, {value / np.log(2):.2f} bits per character")
 
 # %% [markdown]
-# The transformer is much better than counts of characters, and only about as good as bz2. Compressors are a strong baseline for a small model. A loss does not show what kind of mistakes a model makes, so read samples too.
+# The transformer is much better than counts of characters, and only about as good as bz2. A loss does not show what kind of mistakes a model makes, so read samples too.
 
 # %%
 for seed in (1, 2):
@@ -486,7 +466,7 @@ for seed in (1, 2):
 # %% [markdown]
 # The model has learned the length of a verse, capitals at its start, and many words. Other words do not exist, and the verses make no sense.
 #
-# ## Tokens per second
+# ## Deeper: tokens per second
 # **[Model FLOPs utilization](../docs/glossary.md#model-flops-utilization)** (MFU) is the number of operations that the model requires, divided by the number that the device could perform in this time. We count operations as the [PaLM paper](https://arxiv.org/abs/2204.02311) does. For each token, a training step requires
 #
 # - **6 operations for each weight**: a multiplication and an addition in the forward pass, and twice as many in the backward pass, which computes the gradients of the weights and of the activations,
@@ -512,7 +492,7 @@ print(f"MFU: {per_second * flops / peak:.1%}" if peak else "MFU: the table conta
 # %% [markdown]
 # On a CPU, we use the measured speed of one large product in place of a peak. Other programs share the cores, so both numbers vary. On a GPU or TPU, expect a low MFU for this model, because its matrices are small.
 #
-# ## Where the time goes
+# ## Deeper: where the time goes
 # The trace of three steps contains an event for each operation (lesson 14). We add up the durations by the name of the operation. Loops and calls are left out, because they contain other operations.
 
 # %%
@@ -547,6 +527,15 @@ for ms, name in sorted(others, reverse=True)[:4]:
 
 # %% [markdown]
 # A fusion whose name contains `copy` writes an array in another order of its axes, here for the next product. Its `op_name` is that of an operation that is fused with the copy. An `op_name` with `rematted_computation` belongs to a layer that is computed again.
+#
+# ## Deeper: remat on the mesh
+# What does remat cost on eight devices? We compile the pinned step without it.
+
+# %%
+_ = compile_on_mesh(pin=pin, wrap=lambda layer: layer)
+
+# %% [markdown]
+# Without remat, the step communicates about a tenth less, and needs about twice the scratch memory. The weights are still gathered twice, for the forward and for the backward pass. Remat adds one all-gather of a weight and one all-reduce along `model` for each layer and micro-batch.
 #
 # ## Deeper: bfloat16
 # We compare a gradient in bfloat16 with one in float32, for the trained parameters. For scale, we also compare the float32 gradients of two different batches.
@@ -585,7 +574,30 @@ moved, value = on_eight(moved, jax.device_put(batch_at(STEPS), batch_layout))
 print("loss of the next step, on eight devices:", round(float(value), 4))
 
 # %% [markdown]
-# A checkpoint does not have to be converted for another mesh. The target alone determines the shardings.
+# A checkpoint does not have to be converted for another mesh. The target alone determines the shardings. The next prediction compares the steps on one device and on eight.
+
+# %% [markdown] predict="capstone-eight"
+# We run five steps on one device, and five on the eight simulated devices. How do the losses and the times of the eight devices compare with those of one device?
+#
+# - [ ] equal losses, an eighth of the time | Simulated devices share the cores of this machine, and there are not eight times as many.
+# - [x] nearly equal losses, and far more than an eighth of the time | Right. All devices share the cores of this machine. Sums in another order can round differently.
+# - [ ] different losses, because each device sees other examples | The loss is the mean over the whole batch in both cases.
+
+# %%
+alone = jax.jit(new_state)(jax.random.key(26))
+spread, rows_of_0 = jax.device_put(jax.device_get(alone), state_layout), jax.device_put(batch_at(0), batch_layout)
+for name, call, now, batch in (("one", train_step, alone, batch_at(0)), ("eight", on_eight, spread, rows_of_0)):
+    some, times = [], []
+    for _ in range(5):
+        began = time.perf_counter(), time.process_time()
+        now, value = call(now, batch)
+        some.append(float(value))
+        times.append((time.perf_counter() - began[0], time.process_time() - began[1]))
+    wall, processor = 1e3 * np.median(times, axis=0)
+    print(f"{name:6s} losses {np.round(some, 4)}  {wall:.0f} ms, processor time {processor:.0f} ms")
+
+# %% [markdown]
+# On real devices, the step would also run faster. Here, all operations run on the same cores.
 #
 # ## Deeper: three sizes
 # How does the loss depend on the size of the model? We train three widths for 80 steps each. The schedule of the long run applies, so none of them is finished. Each step is compiled before the clock starts.
