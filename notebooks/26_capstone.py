@@ -337,7 +337,7 @@ count = sum(leaf.size for leaf in jax.tree.leaves(fresh["params"]))
 print(f"{count:,} parameters. State: {bytes_on_device(fresh):,} bytes, on device 0 of 8: {bytes_on_device(sharded):,}")
 
 # %% [markdown]
-# Simulated devices show the values, the bytes and the collectives of a program. They share the cores of this machine, so their times do not predict those of real devices. **So we train on one device.**
+# Simulated devices show the values, the bytes and the collectives of a program. Their times do not predict those of real devices, as a Deeper section shows. **So we train on one device.**
 #
 # ## Before training
 # `generate` computes a whole window for each new token, which the cache of lesson 25 avoids. The parameters are still random, and so is the text.
@@ -487,7 +487,7 @@ product = jax.jit(jnp.matmul)
 measured = 2 * 2048**3 / (time_ms(lambda: product(square, square)) / 1e3)
 print(f"{kind}: {per_second:,.0f} tokens per second, {per_second * flops / 1e9:.1f} GFLOP/s of the model")
 print(f"a product of 2048 x 2048 matrices: {measured / 1e9:.1f} GFLOP/s, ratio {per_second * flops / measured:.0%}")
-print(f"MFU: {per_second * flops / peak:.1%}" if peak else "MFU: the table contains no peak for this device")
+print(f"MFU: {per_second * flops / peak:.1%}" if peak else "MFU: `PEAKS` contains no peak for this device")
 
 # %% [markdown]
 # On a CPU, we use the measured speed of one large product in place of a peak. Other programs share the cores, so both numbers vary. On a GPU or TPU, expect a low MFU for this model, because its matrices are small.
@@ -597,7 +597,7 @@ for name, call, now, batch in (("one", train_step, alone, batch_at(0)), ("eight"
     print(f"{name:6s} losses {np.round(some, 4)}  {wall:.0f} ms, processor time {processor:.0f} ms")
 
 # %% [markdown]
-# On real devices, the step would also run faster. Here, all operations run on the same cores.
+# The losses agree to four decimals. On a CPU, the processor times are similar, because the same cores perform all operations.
 #
 # ## Deeper: three sizes
 # How does the loss depend on the size of the model? We train three widths for 80 steps each. The schedule of the long run applies, so none of them is finished. Each step is compiled before the clock starts.
