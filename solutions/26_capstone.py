@@ -2,7 +2,7 @@
 # # 26 · Exercises: capstone
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# The exercises are the parts of a training run: batches, an optimizer, a model, accumulation, a layout, and the whole run. **Each exercise is graded on its own.** Where a part needs another one, the setup or an argument provides it, so you can skip an exercise and still solve the next one.
+# The exercises are the parts of a training run: batches, an optimizer, a model, accumulation, a layout, and the whole run. **Each exercise is graded on its own.** Where a part needs another one, the setup or an argument provides it, so you can skip an exercise and still solve the next one. The model of the setup differs from that of the lesson in details, such as a trainable scale in its first norm.
 #
 # The setup requests eight devices. JAX fixes the number of devices when it first uses them. If the setup fails, restart the kernel and run the setup first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise. All meshes have Auto axes, and the setup sets no mesh.
 #
@@ -138,7 +138,7 @@ def stop_after(steps):
 # ## Batches from a position
 # **Goal.** Compute the batch of a step from the number of the step. Then a checkpoint needs no state of a data loader. Three lines are missing.
 #
-# **Signature.** `batch_at(tokens, step, size, length, seed)` takes an int32 array with one axis, and four ints. It returns an int32 array of shape `(size, length + 1)`. Its last column contains the targets of the second last one.
+# **Signature.** `batch_at(tokens, step, size, length, seed)` takes an int32 array with one axis, and four ints. It returns an int32 array of shape `(size, length + 1)`. Each row is a window.
 #
 # Window i consists of the `length + 1` tokens that begin at position `i * length`, so adjacent windows share one token. The text has as many windows as fit completely. In epoch e, the windows have the order `np.random.default_rng((seed, e)).permutation(number of windows)`, and each batch takes the next `size` windows of this order. Windows that do not fill a batch are left out in this epoch. Step 0 is the first batch of epoch 0.
 #
@@ -325,7 +325,7 @@ def batch_at(tokens, step, size, length, seed):
 #
 # 1. scales all gradients by one factor, if their global norm exceeds `limit`, so that it becomes `limit`,
 # 2. applies Adam with `b1=0.9`, `b2=0.95` and `eps=1e-8`,
-# 3. adds `decay` times the parameter for **matrices** only, which is decoupled weight decay. The leaves with the key `"scale"` or `"bias"` are not decayed,
+# 3. adds `decay` times the parameter, which is decoupled weight decay, except for leaves with the key `"scale"` or `"bias"`,
 # 4. multiplies by minus the learning rate. It rises linearly from 0, for the first update, to `peak` after `warmup` updates. Then it follows a cosine to `peak / 10` after `steps` updates in all, and remains there.
 #
 # The parameters are nested dicts. The weights of the layers are stacked, so a `"scale"` may have the shape `(layers, d)` or `(d,)`.
@@ -1648,7 +1648,7 @@ def layout(params, mesh):
 #
 # **Example.** `train(grid(4, 2), specs, folder, 0, 7, 3, stop_after(5))` raises `Stopped` after step 5. The same call with `stop_after(None)` then resumes after step 3 and returns the losses of the steps 4, 5, 6 and 7.
 #
-# **Judged.** *The program* of `sharded_step`: its values, the bytes on each device before and after, donation, all-gathers of weights, and the reduction of the gradients. *The run*: the losses, the held-out loss of a longer run, which is below 2.75, the shardings of the last state, and bitwise equal losses after resuming, with several meshes, specs and intervals. A checkpoint is complete before the next step begins. A resumed state is never replicated: `train` restores each leaf into its sharding. **Not judged.** The number of checkpoints that you keep, the layout of a batch, and where the held-out loss is computed.
+# **Judged.** *The program* of `sharded_step`: its values, the bytes on each device before and after, donation, and that it gathers weights and reduces gradients. The model of the setup does not pin activations as the lesson does, so the number of elements that are communicated has no upper limit. *The run*: the losses, the held-out loss of a longer run, which is below 2.75, the shardings of the last state, and bitwise equal losses after resuming, with several meshes, specs and intervals. A checkpoint is complete before the next step begins. A resumed state is never replicated: `train` restores each leaf into its sharding. **Not judged.** The number of checkpoints that you keep, the layout of a batch, and where the held-out loss is computed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
