@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 27 · From PyTorch
 #
-# *The core takes about 30 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/27_from_pytorch/27_from_pytorch.ipynb).* After the core, you can port a model and its weights from PyTorch in both directions, test the port with a few training steps, and avoid common mistakes of people who switch.
+# *The core takes about 35 minutes. Ten "Deeper" sections can be skipped. Then do [the exercises](../exercises/27_from_pytorch/27_from_pytorch.ipynb).* After the core, you can port a model and its weights from PyTorch in both directions, test the port with a few training steps, and avoid common mistakes.
 #
 # **Prerequisites.** You know PyTorch. From this course, you need lessons 00 to 11: gradients (04), keys (07), Optax (09), NNX (10). Try to answer these questions from memory.
 #
@@ -52,7 +52,7 @@ print(f"PyTorch {torch.__version__}" if torch else "PyTorch is not installed, so
 # ## One loader for all libraries
 # **How do you find out whether your JAX program computes what your PyTorch program computes?** Give both the same weights and the same batches, and compare the results. In this lesson, we do this for PyTorch, NNX, Linen and Keras.
 #
-# The batches come first. Lesson 11 showed that PyTorch's `DataLoader` feeds JAX if `collate_fn` returns NumPy arrays, and all four libraries take such batches. (Without PyTorch, `DataLoader` and `MNIST` are stand-ins with the same interface.) Our images have 14 × 14 pixels, and `batches` contains the 60 batches of all training runs.
+# Lesson 11 showed that PyTorch's `DataLoader` feeds JAX if `collate_fn` returns NumPy arrays, and all four libraries take such batches. (Without PyTorch, `DataLoader` and `MNIST` are stand-ins with the same interface.) Our images have 14 × 14 pixels, and `batches` contains the 60 batches of all training runs.
 
 
 # %%
@@ -74,7 +74,7 @@ print(source.description, batches[0][0].shape, batches[0][1].shape)
 
 # %% [markdown]
 # ## The same network in four libraries
-# The network has three hidden layers, each with BatchNorm, ReLU and Dropout. `rate` is the probability with which Dropout sets a value to 0, and we train with a rate of 0. This is the network in PyTorch:
+# The network has three hidden layers, each with BatchNorm, ReLU and Dropout. With the probability `rate`, Dropout sets a value to 0. We train with a rate of 0. In PyTorch:
 
 # %%
 SIZES = 196, 300, 200, 100, 10
@@ -136,11 +136,11 @@ variables = LinenNet().init(jax.random.key(0), jnp.ones((1, 196)), train=False)
 print({kind: list(layers) for kind, layers in variables.items()})
 
 # %% [markdown]
-# Keras 3 has no arrays of its own. It runs on JAX, PyTorch or TensorFlow, and `KERAS_BACKEND` selects one *before* the import. In `KERAS_HOME`, Keras writes its configuration, here into a temporary folder. We also check whether the import changes JAX's options or creates arrays.
+# Keras 3 has no arrays of its own. It runs on JAX, PyTorch or TensorFlow, and `KERAS_BACKEND` selects one *before* the import. We check that the import changes no option of JAX and creates no array.
 
 # %%
 folder = tempfile.TemporaryDirectory()
-os.environ.update(KERAS_BACKEND="jax", KERAS_HOME=folder.name)
+os.environ.update(KERAS_BACKEND="jax", KERAS_HOME=folder.name)  # Keras writes its configuration into KERAS_HOME
 before = dict(jax.config.values), len(jax.live_arrays())
 keras = None
 with contextlib.suppress(ImportError):  # without Keras, `keras` stays None
@@ -191,7 +191,7 @@ for name, kernel in {"not transposed": weight, "transposed": weight.T}.items():
 # %% [markdown]
 # ![Three layouts of weights. A linear layer: PyTorch stores rows of outputs, (out, in), and Flax and Keras (in, out), the transposed matrix. A convolution: PyTorch stores (out, in, height, width), Flax and Keras (height, width, in, out). Flattening: an image with two channels of two by two pixels, numbered by channel, is flattened channel by channel in PyTorch, 0 1 2 3 4 5 6 7, and pixel by pixel in Flax, 0 4 1 5 2 6 3 7. So the columns of a linear layer after a convolution have to be reordered.](../images/from_pytorch_layouts.svg)
 #
-# The figure shows the layouts of linear layers. Convolutions and flattened features follow in a Deeper section.
+# Convolutions and flattened features follow in a Deeper section.
 #
 # Now we port the whole network in both directions. The weights are a dict of NumPy arrays in PyTorch's layouts. NumPy draws them from the same distribution as PyTorch, so this lesson also works without PyTorch.
 
@@ -229,7 +229,7 @@ def from_torch(state):
 
 
 # %% [markdown]
-# `to_torch` transposes again and uses the same names in the other direction.
+# `to_torch` is the other direction.
 
 
 # %%
@@ -243,7 +243,7 @@ def to_torch(model):
 
 
 # %% [markdown]
-# A **round trip** must return the same arrays, and both models must return the same logits. `load_state_dict` takes a dict of tensors, which may omit the counter `num_batches_tracked` of each BatchNorm.
+# A **round trip** must return the same arrays, and both models the same logits. `load_state_dict` takes a dict of tensors, which may omit the counter `num_batches_tracked` of each BatchNorm.
 
 # %%
 state = initial_state()
@@ -357,7 +357,7 @@ if keras:
 
 
 # %% [markdown]
-# The loop passes all variables from step to step. The Keras model itself does not change.
+# The loop passes all variables from step to step.
 
 # %%
 if keras:
@@ -369,7 +369,7 @@ if keras:
         losses["Keras"].append(loss)
 
 # %% [markdown]
-# On the left are all losses, and on the right their absolute differences to those of PyTorch, plus 1e-8, so that a difference of 0 is visible too.
+# On the left are all losses, and on the right their differences to those of PyTorch, plus 1e-8.
 
 # %%
 losses = {name: np.array(values) for name, values in losses.items()}
@@ -392,7 +392,7 @@ plots.show(
 #
 # **Compare without Dropout**, because the libraries draw different masks.
 #
-# **At which step does a mistake in the port become visible?** We make four mistakes on purpose, one at a time.
+# **At which step does a mistake in the port become visible?** We make four mistakes, one at a time.
 
 
 # %%
@@ -415,11 +415,11 @@ for name, mistake in mistakes.items():
     print(f"{name:26s}", *(f"{one:.0e}" for one in np.abs(first_losses(**mistake) - reference[:3])))
 
 # %% [markdown]
-# A mistake in the forward pass changes the first loss. A mistake in the gradient or the learning rate changes the second loss, and one in the state of the optimizer the third. So three steps reveal many mistakes. No loss reveals the wrong momentum of BatchNorm, because a training step does not read the running statistics.
+# A mistake in the forward pass changes the first loss. A mistake in the gradient or the learning rate changes the second loss, and one in the optimizer's state the third. No loss reveals the wrong momentum of BatchNorm, because a training step does not read the running statistics.
 
 # %% [markdown] predict="torch-eval"
 # ## Evaluation
-# The PyTorch model and the NNX model were trained with the same losses, and their momentums of BatchNorm are correct. Both now evaluate test images. How do their logits compare?
+# The PyTorch model and the NNX model, both with the right momentum of BatchNorm, now evaluate test images. How do their logits compare?
 #
 # - [ ] They are equal up to rounding | The losses were, but training normalizes with the batch. Evaluation uses running statistics, which the two libraries compute differently.
 # - [x] They differ visibly, because the running statistics differ | Right. PyTorch's running variance is the unbiased one, with n - 1. Flax's is divided by n.
@@ -444,9 +444,9 @@ if torch:
     print(f"ratio of the running variances: {np.median(ratio):.4f}, and 128 / 127 is {128 / 127:.4f}")
 
 # %% [markdown]
-# With PyTorch's running variances, the NNX model returns PyTorch's logits. So a ported model is exact, but a model that is trained again differs a little in evaluation. The factor is n / (n - 1) for n numbers per feature, so it is larger for smaller batches.
+# With PyTorch's running variances, the NNX model returns PyTorch's logits. So a ported model is exact, but a model that is trained again differs in evaluation. The factor n / (n - 1) is larger for smaller batches.
 #
-# `model.eval()` and `model.train()` exist in PyTorch and in NNX, and Linen and Keras take the mode as an argument. We predict the first two test images, one at a time, in both modes.
+# `model.eval()` and `model.train()` exist in PyTorch and in NNX, and Linen and Keras take the mode as an argument. We predict two test images, one at a time, in both modes.
 
 # %%
 traces = []
@@ -474,23 +474,6 @@ if torch:
 # In training mode, BatchNorm subtracts the mean of the batch. Nothing remains of a batch with one image, so all such images have the same logits. PyTorch raises an error here, and Flax does not, so call `model.eval()` before you predict. The mode is a static part of the module, so `jit` traces the function once for each mode.
 #
 # ## Mistakes of people who switch
-# **Constants in a compiled function.** PyTorch draws random numbers from a global generator, as older NumPy code does.
-
-# %% [markdown] predict="torch-rng"
-# A function adds a number from NumPy's generator to its argument 0 and is compiled with `jax.jit`. You call it three times. What does it return?
-#
-# - [ ] three different numbers | The generator is called only while the function is traced.
-# - [x] the same number three times | Right. The number is drawn during tracing and becomes a constant of the program.
-# - [ ] an error, because the generator has state | JAX does not see the generator. It sees only the number.
-
-# %%
-generator = np.random.default_rng(0)
-noisy = jax.jit(lambda x: x + generator.normal())
-print("NumPy's generator:", [round(float(noisy(0.0)), 3) for _ in range(3)])
-noisy = jax.jit(lambda x, key: x + jax.random.normal(key))
-print("a key for each call:", [round(float(noisy(0.0, jax.random.key(i))), 3) for i in range(3)])
-
-# %% [markdown]
 # **Gradients of attributes.** PyTorch finds parameters wherever the loss reads them. `jax.grad` differentiates only with respect to an argument. If a loss reads `train_state.params` instead of its argument, its gradient is 0, and JAX reports no error.
 
 
@@ -517,7 +500,7 @@ if torch:
     print({name: float(one[0, 0]) for name, one in converted.items()})
 
 # %% [markdown]
-# Where a 1 appears, the memory is shared, so an "immutable" array has changed. This happens if you port weights while PyTorch still trains them. Only `jnp.array` promises a copy, so use it for weights. If `jnp.asarray` copied here, do not rely on it: it copies "only when necessary", and `jax.device_put` shares memory where the runtime allows it. Use [DLPack](../docs/glossary.md#dlpack) for large tensors that do not change.
+# Where a 1 appears, the memory is shared, so an "immutable" array has changed. This happens if you port weights while PyTorch still trains them. Only `jnp.array` promises a copy, so use it for weights. `jnp.asarray` copies "only when necessary", and `jax.device_put` shares memory where the runtime allows it. Use [DLPack](../docs/glossary.md#dlpack) for large tensors that do not change.
 #
 # The core ends here. Continue with a Deeper section, the [table of equivalents](#Deeper:-a-table-of-equivalents), or the [summary](#Summary).
 #
@@ -640,7 +623,23 @@ if torch:
 
 # %% [markdown]
 # So a float32 scale in a half-precision model makes everything after it float32. NumPy has no bfloat16, so convert such weights with DLPack, or through float32.
+
+# %% [markdown] predict="torch-rng"
+# ## Deeper: a global generator
+# PyTorch draws random numbers from a global generator, as older NumPy code does. A function adds a number from NumPy's generator to its argument 0 and is compiled with `jax.jit`. You call it three times. What does it return?
 #
+# - [ ] three different numbers | The generator is called only while the function is traced.
+# - [x] the same number three times | Right. The number is drawn during tracing and becomes a constant of the program.
+# - [ ] an error, because the generator has state | JAX does not see the generator. It sees only the number.
+
+# %%
+generator = np.random.default_rng(0)
+noisy = jax.jit(lambda x: x + generator.normal())
+print("NumPy's generator:", [round(float(noisy(0.0)), 3) for _ in range(3)])
+noisy = jax.jit(lambda x, key: x + jax.random.normal(key))
+print("a key for each call:", [round(float(noisy(0.0, jax.random.key(i))), 3) for i in range(3)])
+
+# %% [markdown]
 # ## Deeper: the tape and the function
 # PyTorch records operations on a *tape*, and many of its functions control this tape. JAX transforms functions, so most of these functions are not needed.
 
