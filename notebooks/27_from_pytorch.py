@@ -139,8 +139,11 @@ print({kind: list(layers) for kind, layers in variables.items()})
 # Keras 3 has no arrays of its own. It runs on JAX, PyTorch or TensorFlow, and `KERAS_BACKEND` selects one *before* the import. We check that the import changes no option of JAX and creates no array.
 
 # %%
+import gc
+
 folder = tempfile.TemporaryDirectory()
 os.environ.update(KERAS_BACKEND="jax", KERAS_HOME=folder.name)  # Keras writes its configuration into KERAS_HOME
+gc.collect()  # so that the count contains only arrays in use
 before = dict(jax.config.values), len(jax.live_arrays())
 keras = None
 with contextlib.suppress(ImportError):  # without Keras, `keras` stays None
@@ -411,6 +414,7 @@ def first_losses(epsilon=1e-5, rate=0.1, momentum=0.9, average=0.9):
 
 mistakes = {"no mistake": {}, "epsilon of BatchNorm 1e-3": {"epsilon": 1e-3}, "learning rate 0.11": {"rate": 0.11}}
 mistakes |= {"momentum of SGD 0.8": {"momentum": 0.8}, "momentum of BatchNorm 0.1": {"average": 0.1}}
+print("absolute differences of the first three losses")
 for name, mistake in mistakes.items():
     print(f"{name:26s}", *(f"{one:.0e}" for one in np.abs(first_losses(**mistake) - reference[:3])))
 
