@@ -539,11 +539,11 @@ def update(scores, rows, bonus):
 #
 # The products and sums of a `Dense` layer are its flops. The flops of BatchNorm depend on how XLA computes it.
 #
-# **Signature.** `layer_table(sizes, batch)` takes a tuple of ints `(inputs, hidden, ..., outputs)` with any number of hidden sizes, and an int. It returns a list with a tuple for each row, in the order of the table: the path (a string), the shape of the output (a tuple), the flops, the number of params and the number of batch_stats (ints). The flops of BatchNorm are `None`.
+# **Signature.** `layer_table(sizes, batch)` takes a tuple of ints `(inputs, hidden, ..., outputs)` with any number of hidden sizes, also none, and an int. It returns a list with a tuple for each row, in the order of the table: the path (a string), the shape of the output (a tuple), the flops, the number of params and the number of batch_stats (ints). The flops of BatchNorm are `None`.
 #
 # **Example.** `layer_table((100, 300, 1), 16)` begins with `("Dense_0", (16, 300), 964800, 30300, 0), ("BatchNorm_0", (16, 300), None, 600, 600)`.
 #
-# **Judged.** All rows for several networks. **Not judged.** How you compute them.
+# **Judged.** All rows for several networks, one of them without a hidden size. **Not judged.** How you compute them.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1425,7 +1425,7 @@ def to_torch(params):
     return state | {"attention.out_proj.bias": out["bias"]}
 
 
-# %% [markdown] task="torch-train-state" stars=2 minutes=20 skills="04_grad,07_randomness,nnx-modes"
+# %% [markdown] task="torch-train-state" stars=1 minutes=15 skills="04_grad,07_randomness,nnx-modes"
 # ## A training step with four mistakes
 # **Goal.** A colleague ported a training step from PyTorch to Linen. It raises no error, but the model learns nothing. Write the step without its four mistakes.
 #
@@ -1446,7 +1446,7 @@ def to_torch(params):
 #
 # **Signature.** `train_step(state, xs, ys, key)` takes a `State` of the setup whose `apply_fn` is that of a `Regressor`, `xs` (B, inputs) and `ys` (B,) float32, and the typed key of the whole run, which is the same in each step. It returns the new `State` and the loss of this step, a scalar.
 #
-# - The loss is the mean over the batch of the squared difference of a prediction and its target, in training mode. The predictions have the shape (B, 1).
+# - The loss is the mean over the batch of the squared difference of a prediction and its target, in training mode.
 # - The dropout key of a step is `jax.random.fold_in(key, state.step)`, with the step before the update.
 # - `apply_gradients` updates `params`, `opt_state` and `step`. The new state also contains the new running statistics.
 #
