@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 28 · Autodiff inside out
 #
-# *The core takes about 35 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/28_autodiff_inside_out/28_autodiff_inside_out.ipynb).* After the core, you can run forward and backward passes as separate programs in any order, add gradients in place, log from the backward pass, and define your own differentiation rules.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped, but two of them prepare [the exercises](../exercises/28_autodiff_inside_out/28_autodiff_inside_out.ipynb) about a primitive and about a delayed reduction.* After the core, you can run forward and backward passes as separate programs in any order, add gradients in place, log from the backward pass, and define your own differentiation rules.
 #
-# **Prerequisites.** `jax.vjp` and custom rules (lesson 04), Refs (12), residuals (15), types with shardings (17). Try to answer these questions from memory.
+# **Prerequisites.** `jax.vjp` and custom rules (lesson 04), Refs (12), residuals (15). Try to answer these questions from memory.
 #
 # 1. From 15: What is a residual?
 #
@@ -18,18 +18,11 @@
 #
 # The function changes it in place, and the caller sees the new values.
 # </details>
-#
-# 3. From 17: What is an unreduced array?
-#
-# <details><summary>Answer</summary>
-#
-# Each device stores partial sums. The value is their sum along a mesh axis, which has not been computed yet.
-# </details>
 
 # %%
 from grader.checks import devices
 
-devices.start(8)  # before JAX is first used: the last sections use eight simulated devices
+devices.start(8)  # before JAX is first used: one section uses eight simulated devices
 
 import functools
 
@@ -45,7 +38,7 @@ from grader.learning.inspection import list_collectives, primitives, print_error
 
 # %% [markdown]
 # ## What `jax.vjp` returns
-# `jax.grad` runs the forward and the backward pass in one call. A pipeline stage (lesson 21) runs them at different times. `jax.vjp` runs the forward pass, and returns the value and an object. A call of this object runs the backward pass. **What does the object contain?**
+# `jax.grad` runs both passes in one call. A pipeline stage (lesson 21) runs them at different times. `jax.vjp` runs the forward pass and returns the value and an object. A call of this object runs the backward pass. **What does it contain?**
 
 
 # %%
@@ -73,17 +66,11 @@ print("backward pass: ", primitives(vjp, y))
 # %% [markdown]
 # The jaxpr in the object maps the tangents of the arguments to the tangent of the result, and is linear. The backward pass runs it from the end to the beginning and *transposes* each operation (lesson 04). For example, the transpose of `t @ w`, for a tangent t, is `g @ w.T`, for a cotangent g.
 #
-# You can call the object many times, also under `vmap`. Because it is a pytree, `jax.tree.map` can edit its residuals. We round them to fewer bits and measure the error of the gradient.
+# You can call the object many times, also under `vmap`.
 
 # %%
 rows = jax.vmap(lambda i: vjp(jnp.zeros_like(y).at[0, i].set(1.0))[1])(jnp.arange(3))  # three rows of the Jacobian
 print("three backward passes at once:", rows.shape)
-round_to = lambda leaf, dtype: leaf.astype(dtype).astype(leaf.dtype)
-exact = vjp(y)[0]["w"]
-for dtype in (jnp.bfloat16, jnp.float8_e4m3fn):
-    rounded = jax.tree.map(functools.partial(round_to, dtype=dtype), vjp)
-    error = jnp.linalg.norm(rounded(y)[0]["w"] - exact) / jnp.linalg.norm(exact)
-    print(f"residuals rounded to {dtype.__name__:14s} relative error of the gradient {error:.4f}")
 
 # %% [markdown] predict="autodiff-compiles"
 # ## Two programs
@@ -110,7 +97,7 @@ def run_backward(forward, micro_batches):
 
 
 # %% [markdown]
-# The function counts how often `backward` is traced. We run it with the plain `jax.vjp`, and with a compiled one.
+# The function counts how often `backward` is traced. We pass the plain `jax.vjp`, and a compiled one.
 
 # %%
 micro_batches = [draw(128, 64) for _ in range(5)]
@@ -135,14 +122,14 @@ times = time_ms(
 print("one program {:.2f} ms, two programs {:.2f} ms, without jit {:.2f} ms".format(*times))
 
 # %% [markdown]
-# On an idle machine, two compiled programs take slightly longer than one. Without `jit`, each call traces `stage` again. If other programs use the processor, the times vary; run the cell again.
+# On an idle machine, two compiled programs take slightly longer than one. Without `jit`, each call traces `stage` again.
 #
 # A compiled function returns new arrays, so a VJP object that it returns contains *copies* of the arguments that the backward pass needs. *Deeper: weights that are not copied* avoids them.
 #
 # ![A forward program takes the parameters and a micro-batch. It returns y and a VJP object, a pytree. The leaves of the object are the needed arguments and other residuals, and its tree structure contains the linear jaxpr. A backward program takes the object and the cotangent of y, and returns the cotangents of parameters and micro-batch. Below, a queue of VJP objects in 1F1B order: the passes F0, F1, B0, F2, B1, F3, B2, B3 store one, two, one, two, one, two, one and no objects.](../images/autodiff_vjp_object.svg)
 #
 # ## A schedule of your own
-# With separate programs, the order of the passes is a Python loop. Lesson 21 compared two orders for a pipeline stage. GPipe runs all forward passes first. 1F1B starts backward passes as early as possible. We run both for one stage with twelve micro-batches. After each pass, we measure the bytes of the sines and cosines that are stored.
+# With separate programs, the order of the passes is a Python loop. Of the two schedules in lesson 21, GPipe runs all forward passes first, and 1F1B starts backward passes as early as possible. We run both for one stage with twelve micro-batches, and measure the bytes of the stored sines and cosines after each pass.
 
 
 # %%
@@ -159,7 +146,7 @@ def run(order, micro_batches):
 
 
 # %% [markdown]
-# Only these residuals have the shape (128, 256). The copies of the arguments are not counted. The residuals are freed when the last reference to their VJP object is gone.
+# Only these residuals have the shape (128, 256). Copies of the arguments are not counted. A VJP object frees its residuals when the last reference to it is gone.
 
 # %%
 many, ahead = [draw(128, 64) for _ in range(12)], 3
@@ -181,13 +168,13 @@ print(f"largest: {peaks}. Difference of the gradients: {difference:.1e}")
 plots.show(f"Bytes of computed residuals after each of 24 passes. The largest value of each schedule: {peaks}.")
 
 # %% [markdown]
-# GPipe stores the residuals of up to twelve micro-batches, and 1F1B those of up to three. The gradients are equal.
+# GPipe stores the residuals of up to twelve micro-batches, and 1F1B those of three. The gradients are equal.
 
 # %% [markdown] predict="autodiff-refs-memory"
 # ## Gradients that are added in place
-# A step adds the gradients of many micro-batches to one buffer (lesson 09). Our network has 16 equal layers, stacked and run by a `scan`. The buffer is a Ref, which a compiled function updates in place. For one micro-batch, this function calls the VJP object and adds the result to the Ref. How much temporary memory does it need?
+# A step adds the gradients of many micro-batches to one buffer (lesson 09). Our network has 16 equal layers, stacked and run by a `scan`. For one micro-batch, a compiled function calls the VJP object and adds the result to a Ref in place. How much temporary memory does it need?
 #
-# - [ ] almost none, because the Ref is updated in place | The Ref needs no second buffer, but the gradient that the VJP object returns is a separate array.
+# - [ ] almost none, because the Ref is updated in place | The gradient that the VJP object returns is a separate array.
 # - [x] as much as all parameters, or more | Right. The backward loop over the layers stacks their gradients, and the complete stack is then added.
 # - [ ] as much as one layer | The backward loop could add the gradient of one layer at a time. But the VJP object returns the gradients of all layers.
 
@@ -222,7 +209,7 @@ for in_place in (False, True):
 print("largest difference:", jnp.abs(totals[0][...] - totals[1][...]).max())
 
 # %% [markdown]
-# **`with_refs` passes the Ref on to the rules of the backward pass.** The backward loop over the layers adds the gradient of a layer to its slice of the Ref, so a complete gradient never exists. The temporary memory that is left, 0.32 of the parameters, contains the gradient of one layer (0.06) and the residuals (three arrays of shape (16, 8, 128), 0.19).
+# **`with_refs` passes the Ref on to the rules of the backward pass.** The backward loop over the layers adds the gradient of a layer to its slice of the Ref, so a complete gradient never exists. Most of the memory that is left stores the residuals and the gradient of one layer.
 #
 # `with_refs` takes one entry for each argument: a tree of Refs, `jax.ad.DontWant()` to compute no cotangent, or `jax.ad.GradValue()` for a cotangent that is returned. Its result is a function, which you call with the cotangent.
 
@@ -235,10 +222,10 @@ print_error(lambda: vjp.with_refs(total, jax.ad.GradValue())(jnp.ones(3)))
 print_error(lambda: vjp.with_refs(jax.new_ref(jnp.zeros(3)), jax.ad.DontWant())(jnp.ones_like(value)))
 
 # %% [markdown]
-# Typical mistakes are a cotangent of another shape, a Ref of another shape, and too few entries. In JAX 0.10.2, the errors for a Ref of another shape and for too few entries have no message.
+# In JAX 0.10.2, the errors for a Ref of another shape and for too few entries have no message.
 #
 # ## Log from the backward pass
-# In deep networks, cotangents may vanish or explode. They exist only inside the backward pass. To log one, apply a `jax.custom_vjp` function that returns its argument unchanged. Its backward rule receives the cotangent at this point of the network. The rule can write to a Ref, because `jax.custom_vjp` allows Refs as arguments and as residuals.
+# In deep networks, cotangents may vanish or explode, but they exist only inside the backward pass. To log one, apply a `jax.custom_vjp` function that returns its argument unchanged. Its backward rule receives the cotangent at this point of the network. The rule can write to a Ref, because `jax.custom_vjp` allows Refs as arguments and as residuals.
 
 
 # %%
@@ -256,7 +243,7 @@ log_cotangent.defvjp(lambda ref, x: (x, ref), log_backward)
 
 
 # %% [markdown]
-# Here, the network has one Ref for each layer. Such a function also works inside a `scan`. The cotangent of an integer argument, such as an index, is None.
+# Here, the network has one Ref for each layer. Such a rule also works in a `scan`. The cotangent of an integer argument is None.
 
 
 # %%
@@ -275,7 +262,7 @@ def logged_loss_gradient(layers, x):
 
 
 # %% [markdown]
-# We scale the initial weights by three factors. We log the cotangents, and print the norms of the gradients of the first and the last layer.
+# We scale the initial weights by three factors, and also print the norms of two gradients.
 
 # %%
 _, axes = plots.subplots(height=2.4)
@@ -293,10 +280,10 @@ plots.show(
 )
 
 # %% [markdown]
-# With the factor 0.7, the cotangents shrink from the last layer to the first, by a factor of about 50. The gradient of the first layer is nevertheless larger than that of the last. The gradient of a weight matrix is a product of the input and the cotangent of its layer, and these inputs shrink in the opposite direction. So log both cotangents and gradients before you change an initialization.
+# With the factor 0.7, the cotangent of the first layer is about 50 times smaller than that of the last. Its gradient is nevertheless larger. The gradient of a weight matrix is the product of a layer's input and a cotangent, and the inputs shrink in the opposite direction. So log cotangents and gradients before you change an initialization.
 #
 # ## Rules of your own
-# Lesson 04 introduced `custom_jvp` and `custom_vjp`. A rule of your own helps if the operations of a function overflow, store too much, or cannot be differentiated. Our example is an equation that is solved by iteration. Kepler's equation E - e sin(E) = M describes the orbit of a planet. The eccentricity e is the shape of the orbit, the angle M is proportional to time, and the angle E determines the position of the planet. We solve for E, and need its derivatives with respect to e and M.
+# Lesson 04 introduced `custom_jvp` and `custom_vjp`. Your own rule helps if operations overflow, store too much, or cannot be differentiated. Our example is an equation that is solved by iteration. Kepler's equation E - e sin(E) = M describes the orbit of a planet. The number e determines the shape of the orbit, the angle M the time, and the angle E the position of the planet. We solve for E, and need its derivatives with respect to e and M.
 
 
 # %%
@@ -314,7 +301,7 @@ print_error(lambda: jax.grad(lambda M: newton(lambda E: kepler(E, 0.3, M), M))(1
 # %% [markdown]
 # The **[implicit](../docs/glossary.md#implicit-differentiation)** derivative needs no iterations. From g(x, params) = 0 follows dx = -(∂g/∂x)⁻¹ ∂g/∂params dparams. For a number x, the backward rule divides the cotangent by the derivative ∂g/∂x. For a vector x, it solves a linear system with the transposed matrix: (∂g/∂x)ᵀ w = cotangent. Then w takes the place of the quotient.
 #
-# `nondiff_argnums=(0,)` declares `g` as an argument that is not differentiated, because it is a function. Both rules receive such arguments; in the backward rule, they come first.
+# `nondiff_argnums=(0,)` declares that `g`, a function, is not differentiated. The backward rule gets it as its first argument.
 
 
 # %%
@@ -370,110 +357,6 @@ def safe_root(g, params, start):
 print("dE/de:", jax.grad(lambda e: safe_root(lambda E, M: kepler(E, e, M), 1.0, jnp.float32(1.0)))(0.3))
 
 # %% [markdown]
-# The derivative agrees with the one above.
-#
-# ## A primitive with its own rules
-# *`jax.experimental.hijax` is experimental. Its names and signatures may change in any release.* A subclass of **[VJPHiPrimitive](../docs/glossary.md#hijax-primitive)** is a primitive that you define in Python. `expand` computes it with ordinary JAX operations. The other methods are rules. An instance stores the types of its arguments and results, and static parameters. We define a smooth maximum along the last axis with three rules.
-#
-# - `vjp_fwd(self, nonzeros, *args)` returns the result and the residuals. `nonzeros` contains a bool for each argument, False if it is not differentiated.
-# - `vjp_bwd_retval(self, residuals, cotangent)` returns a tuple with the cotangent of each argument.
-# - `batch(self, axis_data, args, dims)` is the rule for `vmap`. `dims` contains the position of the batch axis of each argument, or None if the argument is not batched. `axis_data.size` is the size of the batch. The rule returns the batched result and the position of its batch axis.
-
-
-# %%
-class SmoothMax(VJPHiPrimitive):
-    def __init__(self, x, sharpness):
-        self.in_avals = (x,)
-        self.out_aval = jax.typeof(jax.eval_shape(lambda x: x[..., 0], x))
-        self.params = {"sharpness": sharpness}  # hashable; also an attribute
-        super().__init__()
-
-    def expand(self, x):
-        return jax.nn.logsumexp(self.sharpness * x, axis=-1) / self.sharpness
-
-    def vjp_fwd(self, nonzeros, x):
-        return self(x), x  # the primitive itself, so a gradient under vmap uses `batch` too
-
-    def vjp_bwd_retval(self, x, g):
-        return (g[..., None] * jax.nn.softmax(self.sharpness * x, axis=-1),)
-
-    def batch(self, axis_data, args, dims):
-        return smooth_max(jnp.moveaxis(args[0], dims[0], 0), self.sharpness), 0  # the result, and its batch axis
-
-
-# %% [markdown]
-# A function creates the instance for the type of its argument. In jaxprs, the primitive is one equation, also under `vmap`.
-
-
-# %%
-def smooth_max(x, sharpness=4.0):
-    return SmoothMax(jax.typeof(x), sharpness)(x)
-
-
-print(jax.make_jaxpr(jax.vmap(smooth_max, in_axes=1))(jnp.ones((3, 5))))
-numbers = draw(3, 5)
-print("gradient:", jax.grad(lambda x: smooth_max(x).sum())(numbers)[0])
-check_grads(smooth_max, (numbers,), order=2, modes=("rev",), rtol=0.02, eps=0.01)
-print_error(lambda: jax.jvp(smooth_max, (numbers,), (numbers,)))
-
-# %% [markdown]
-# If a rule is missing, the error contains the name of the method. `vjp_fwd` may also compute its result with other operations, for example to compute a value only once that both the result and the residuals need. Then the primitive does not appear in the gradient's program.
-#
-# A batching rule may rearrange the work, such as solving all right-hand sides of a batch together. For all other cases, it can return `super().batch(axis_data, args, dims)`, which applies `vmap` to the other rules. This needs the method `batch_dim_rule(self, axis_data, dims)`, which returns the position of the batch axis of the result.
-#
-# ## Shardings of cotangents
-# With Explicit axes (lesson 17), the type of a value determines the type of its cotangent.
-
-# %%
-mesh = jax.make_mesh((4, 2), ("data", "model"))
-jax.set_mesh(mesh)
-batch = jax.device_put(np.asarray(x), P("data"))
-project = lambda w: jnp.sum(jnp.sin(batch @ w))
-for name, spec in {"replicated": P(), "partitioned": P(None, "model"), "reduced": P(reduced={"data"})}.items():
-    w = jax.reshard(jax.device_put(np.asarray(params["w"]), P()), spec)
-    print(f"{name:12s} {jax.typeof(w).str_short():28s} cotangent {jax.typeof(jax.grad(project)(w)).str_short()}")
-
-# %% [markdown]
-# A partitioned array has a partitioned cotangent. A replicated array has a replicated cotangent, so the backward pass sums the contributions of all devices at once, with an all-reduce. The entries of a **reduced** array are also the same on all devices. Only the cotangent differs: it is **unreduced**, so each device stores the gradient of its own examples, and you choose when these partial sums are added.
-
-# %% [markdown] predict="autodiff-delayed"
-# We compile `forward` and `backward` for parameters that are reduced along `data`, with four devices along `data`. We run both for five micro-batches, and add the gradients that `backward` returns. What does one call of `backward` communicate?
-#
-# - [ ] an all-reduce of the gradients | The cotangents of the parameters are unreduced, so the partial sums stay on their devices.
-# - [x] nothing | Right. Each device adds its own partial sums. One reduction follows after the last micro-batch.
-# - [ ] an all-reduce of the activations | The activations are partitioned along `data`, and so are their cotangents.
-
-# %%
-layer = lambda p, x: jnp.sin(x @ p["w"]) @ p["v"]
-weights = {name: jax.device_put(np.asarray(params[name]), P()) for name in "wv"}
-as_reduced = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), weights)
-finish = jax.jit(lambda total: jax.tree.map(lambda leaf: jax.reshard(leaf, P()), total))
-sums = {}
-for name, p in {"replicated": weights, "reduced": as_reduced}.items():
-    forward, backward = jax.fwd_and_bwd(layer, argnums=(0,))
-    total = None
-    for _ in range(5):
-        y, vjp = forward(p, batch)
-        (gradients,) = backward(vjp, jnp.ones_like(y))
-        total = gradients if total is None else jax.tree.map(jnp.add, total, gradients)
-    for part, found in (("backward", list_collectives(backward, vjp, y)), ("finish", list_collectives(finish, total))):
-        print(f"{name:10s} {part:8s}", [(one.kind, one.elements) for one in found])
-    sums[name] = finish(total)
-print("largest difference:", jnp.abs(sums["replicated"]["w"] - sums["reduced"]["w"]).max())
-
-# %% [markdown]
-# With replicated parameters, each of the five calls of `backward` all-reduces both gradients. With reduced ones, only `finish` does.
-#
-# A matrix product accepts a reduced and a partitioned argument. In JAX 0.10.2, an addition does not, also not that of a bias. The message recommends a `reshard` to a partitioned array, which is not possible for a bias that all examples need. Write the addition as a product with a column of ones, or use `jax.shard_map` (lesson 19).
-
-# %%
-bias = jax.reshard(jax.device_put(np.ones(64, np.float32), P()), P(reduced={"data"}))
-ones = jnp.ones((len(batch), 1), out_sharding=P("data", None))
-print_error(lambda: batch + bias, length=140)
-print("cotangent of the bias:", jax.typeof(jax.grad(lambda bias: jnp.sum(jnp.sin(batch + ones @ bias[None])))(bias)))
-
-# %% [markdown]
-#
 # ## Summary
 #
 # | you want | you write |
@@ -484,17 +367,16 @@ print("cotangent of the bias:", jax.typeof(jax.grad(lambda bias: jnp.sum(jnp.sin
 # | gradients added in place | `vjp.with_refs(refs, ...)(cotangent)`, with `jax.ad.DontWant()` or `jax.ad.GradValue()` for other arguments |
 # | data from the backward pass | a `custom_vjp` identity whose backward rule writes to a Ref |
 # | the derivative of a solution | an implicit rule that calls itself, and `jax.closure_convert` |
-# | rules for reverse mode and `vmap` in one place | `VJPHiPrimitive` (experimental) |
-# | a delayed reduction | `jax.reshard(params, P(reduced={"data"}))`, and one `reshard` of the sum |
+# | rules for reverse mode and `vmap` in one place | `VJPHiPrimitive` (experimental, *Deeper*) |
+# | a delayed reduction | `jax.reshard(params, P(reduced={"data"}))` and one `reshard` of the sum (*Deeper*) |
 # | trust in a rule | `check_grads(f, args, order=2, modes=("rev",))` |
 #
-# JAX's documentation describes [VJP objects](https://docs.jax.dev/en/latest/301/vjp-objects.html), [Refs in the backward pass](https://docs.jax.dev/en/latest/301/refs.html), [custom rules](https://docs.jax.dev/en/latest/301/custom-derivatives.html) and [sharding in the backward pass](https://docs.jax.dev/en/latest/301/sharding-ad.html) for its newest version. Two features are newer than 0.10.2: `jax.vjp(..., saveable_args=)` excludes arguments from a VJP object, and `with_refs` also accepts arguments that are Refs themselves.
+# JAX's documentation describes [VJP objects](https://docs.jax.dev/en/latest/301/vjp-objects.html), [Refs in the backward pass](https://docs.jax.dev/en/latest/301/refs.html), [custom rules](https://docs.jax.dev/en/latest/301/custom-derivatives.html) and [sharding in the backward pass](https://docs.jax.dev/en/latest/301/sharding-ad.html) for its newest version. Newer than 0.10.2: `jax.vjp(..., saveable_args=)` excludes arguments from a VJP object, and `with_refs` accepts arguments that are Refs.
 #
 # ## Deeper: weights that are not copied
 # With a compiled forward pass, every VJP object that waits contains a copy of the weights. `args_res` is a list, so `forward` can remove an entry, and `backward` can insert it again.
 
 # %%
-jax.set_mesh(None)  # the next sections use one device
 
 
 @jax.jit
@@ -542,7 +424,7 @@ abstract = jax.eval_shape(functools.partial(jax.vjp, stage), params, many[0])[1]
 print("without computing anything:", [leaf.shape for leaf in abstract.opaque_residuals])
 
 # %% [markdown]
-# The residuals can also be stored in fewer bits. We round the residuals of networks of 1 to 16 layers to three formats, and compare the gradients.
+# `jax.tree.map` can edit the residuals, for example to store them in fewer bits. We round the residuals of networks of 1 to 16 layers to three formats, and compare the gradients.
 
 
 # %%
@@ -550,7 +432,7 @@ def rounding_error(depth, dtype):
     x = jnp.linspace(-1, 1, 256)
     _, vjp = jax.vjp(lambda x: jax.lax.fori_loop(0, depth, lambda _, x: jnp.sin(1.2 * x), x).sum(), x)
     exact = vjp(jnp.float32(1))[0]
-    to_dtype = lambda leaf: round_to(leaf, dtype) if leaf.dtype == jnp.float32 else leaf
+    to_dtype = lambda leaf: leaf.astype(dtype).astype(leaf.dtype) if leaf.dtype == jnp.float32 else leaf
     rounded = jax.tree.map(to_dtype, vjp)(jnp.float32(1))[0]
     return jnp.linalg.norm(rounded - exact) / jnp.linalg.norm(exact)
 
@@ -646,6 +528,55 @@ for order in (1, 2):
 # %% [markdown]
 # So check several points, one for each branch, and the second order. The last rule has the right first derivative. Its second derivative is 0, because of the `stop_gradient`.
 #
+# ## Deeper: a primitive with its own rules
+# *`jax.experimental.hijax` is experimental. Its names and signatures may change in any release.* A subclass of **[VJPHiPrimitive](../docs/glossary.md#hijax-primitive)** is a primitive that you define in Python. `expand` computes it with ordinary JAX operations. The other methods are rules. An instance stores the types of its arguments and results, and static parameters. We define a smooth maximum along the last axis with three rules.
+#
+# - `vjp_fwd(self, nonzeros, *args)` returns the result and the residuals. `nonzeros` contains a bool for each argument, False if it is not differentiated.
+# - `vjp_bwd_retval(self, residuals, cotangent)` returns a tuple with the cotangent of each argument.
+# - `batch(self, axis_data, args, dims)` is the rule for `vmap`. `dims` contains the position of the batch axis of each argument, or None if the argument is not batched. `axis_data.size` is the size of the batch. The rule returns the batched result and the position of its batch axis.
+
+
+# %%
+class SmoothMax(VJPHiPrimitive):
+    def __init__(self, x, sharpness):
+        self.in_avals = (x,)
+        self.out_aval = jax.typeof(jax.eval_shape(lambda x: x[..., 0], x))
+        self.params = {"sharpness": sharpness}  # hashable; also an attribute
+        super().__init__()
+
+    def expand(self, x):
+        return jax.nn.logsumexp(self.sharpness * x, axis=-1) / self.sharpness
+
+    def vjp_fwd(self, nonzeros, x):
+        return self(x), x  # the primitive itself, so a gradient under vmap uses `batch` too
+
+    def vjp_bwd_retval(self, x, g):
+        return (g[..., None] * jax.nn.softmax(self.sharpness * x, axis=-1),)
+
+    def batch(self, axis_data, args, dims):
+        return smooth_max(jnp.moveaxis(args[0], dims[0], 0), self.sharpness), 0  # the result, and its batch axis
+
+
+# %% [markdown]
+# A function creates the instance for the type of its argument. In jaxprs, the primitive is one equation, also under `vmap`.
+
+
+# %%
+def smooth_max(x, sharpness=4.0):
+    return SmoothMax(jax.typeof(x), sharpness)(x)
+
+
+print(jax.make_jaxpr(jax.vmap(smooth_max, in_axes=1))(jnp.ones((3, 5))))
+numbers = draw(3, 5)
+print("gradient:", jax.grad(lambda x: smooth_max(x).sum())(numbers)[0])
+check_grads(smooth_max, (numbers,), order=2, modes=("rev",), rtol=0.02, eps=0.01)
+print_error(lambda: jax.jvp(smooth_max, (numbers,), (numbers,)))
+
+# %% [markdown]
+# If a rule is missing, the error contains the name of the method. `vjp_fwd` may also compute its result with other operations, for example to compute a value only once that both the result and the residuals need. Then the primitive does not appear in the gradient's program.
+#
+# A batching rule may rearrange the work, such as solving all right-hand sides of a batch together. For all other cases, it can return `super().batch(axis_data, args, dims)`, which applies `vmap` to the other rules. This needs the method `batch_dim_rule(self, axis_data, dims)`, which returns the position of the batch axis of the result.
+#
 # ## Deeper: more rules for a primitive
 # A `VJPHiPrimitive` can have rules for all modes. `jvp` is used by `jax.jvp`. `lin` and `linearized` are used by `jax.linearize`, in the same way as `vjp_fwd` and `vjp_bwd_retval`. Instead of `vjp_bwd_retval`, `vjp_bwd` gets an accumulator for each argument and adds to it, which works with Refs of `with_refs`. Instead of `batch`, `batch_dim_rule` returns only the position of the batch axis, and JAX applies `vmap` to the other rules.
 
@@ -691,6 +622,59 @@ print_error(lambda: jax.grad(lambda w: jax.vmap(scaled, (None, 0))(w, draw(5, 4)
 # %% [markdown]
 # The printed differences of `jvp` are zero, and the gradient with respect to `w` differs from the expected one, because its residual is in bfloat16. The error shows a limit of JAX 0.10.2: with `batch_dim_rule`, gradients under `vmap` need `vjp_bwd_retval`.
 #
+# ## Deeper: shardings of cotangents
+# With Explicit axes (lesson 17), the type of a value determines the type of its cotangent. In an unreduced array, each device stores partial sums. The value is their sum along a mesh axis, which has not been computed yet.
+
+# %%
+mesh = jax.make_mesh((4, 2), ("data", "model"))
+jax.set_mesh(mesh)
+batch = jax.device_put(np.asarray(many[0]), P("data"))
+project = lambda w: jnp.sum(jnp.sin(batch @ w))
+for name, spec in {"replicated": P(), "partitioned": P(None, "model"), "reduced": P(reduced={"data"})}.items():
+    w = jax.reshard(jax.device_put(np.asarray(params["w"]), P()), spec)
+    print(f"{name:12s} {jax.typeof(w).str_short():28s} cotangent {jax.typeof(jax.grad(project)(w)).str_short()}")
+
+# %% [markdown]
+# A partitioned array has a partitioned cotangent. A replicated array has a replicated cotangent, so the backward pass sums the contributions of all devices at once, with an all-reduce. The entries of a **reduced** array are also the same on all devices. Only the cotangent differs: it is **unreduced**, so each device stores the gradient of its own examples, and you choose when these partial sums are added.
+
+# %% [markdown] predict="autodiff-delayed"
+# We compile `forward` and `backward` for parameters that are reduced along `data`, with four devices along `data`. We run both for five micro-batches, and add the gradients that `backward` returns. What does one call of `backward` communicate?
+#
+# - [ ] an all-reduce of the gradients | The cotangents of the parameters are unreduced, so the partial sums stay on their devices.
+# - [x] nothing | Right. Each device adds its own partial sums. One reduction follows after the last micro-batch.
+# - [ ] an all-reduce of the activations | The activations are partitioned along `data`, and so are their cotangents.
+
+# %%
+layer = lambda p, x: jnp.sin(x @ p["w"]) @ p["v"]
+weights = {name: jax.device_put(np.asarray(params[name]), P()) for name in "wv"}
+as_reduced = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), weights)
+finish = jax.jit(lambda total: jax.tree.map(lambda leaf: jax.reshard(leaf, P()), total))
+sums = {}
+for name, p in {"replicated": weights, "reduced": as_reduced}.items():
+    forward, backward = jax.fwd_and_bwd(layer, argnums=(0,))
+    total = None
+    for _ in range(5):
+        y, vjp = forward(p, batch)
+        (gradients,) = backward(vjp, jnp.ones_like(y))
+        total = gradients if total is None else jax.tree.map(jnp.add, total, gradients)
+    for part, found in (("backward", list_collectives(backward, vjp, y)), ("finish", list_collectives(finish, total))):
+        print(f"{name:10s} {part:8s}", [(one.kind, one.elements) for one in found])
+    sums[name] = finish(total)
+print("largest difference:", jnp.abs(sums["replicated"]["w"] - sums["reduced"]["w"]).max())
+
+# %% [markdown]
+# With replicated parameters, each of the five calls of `backward` all-reduces both gradients. With reduced ones, only `finish` does.
+#
+# A matrix product accepts a reduced and a partitioned argument. In JAX 0.10.2, an addition does not, also not that of a bias. The message recommends a `reshard` to a partitioned array, which is not possible for a bias that all examples need. Write the addition as a product with a column of ones, or use `jax.shard_map` (lesson 19).
+
+# %%
+bias = jax.reshard(jax.device_put(np.ones(64, np.float32), P()), P(reduced={"data"}))
+ones = jnp.ones((len(batch), 1), out_sharding=P("data", None))
+print_error(lambda: batch + bias, length=140)
+print("cotangent of the bias:", jax.typeof(jax.grad(lambda bias: jnp.sum(jnp.sin(batch + ones @ bias[None])))(bias)))
+jax.set_mesh(None)
+
+# %% [markdown]
 # ## Deeper: which tool, and older code
 #
 # | you need | use |
