@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 28 · Autodiff inside out
 #
-# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped, but two of them prepare [the exercises](../exercises/28_autodiff_inside_out/28_autodiff_inside_out.ipynb) about a primitive and about a delayed reduction.* After the core, you can run forward and backward passes as separate programs in any order, add gradients in place, log from the backward pass, and define your own differentiation rules.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped, but two of them prepare [exercises](../exercises/28_autodiff_inside_out/28_autodiff_inside_out.ipynb) about a primitive and about a delayed reduction.* After the core, you can run forward and backward passes as separate programs in any order, add gradients in place, log from the backward pass, and define your own differentiation rules.
 #
 # **Prerequisites.** `jax.vjp` and custom rules (lesson 04), Refs (12), residuals (15). Try to answer these questions from memory.
 #

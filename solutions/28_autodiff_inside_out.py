@@ -1879,7 +1879,7 @@ def fixed_point(f, theta, x0):
 #
 # **Example.** For `a = [[4, 0], [0, 1]]` and `b = [[8], [3]]`, x is `[[2], [3]]`. With g = `[[4], [0]]`, w is `[[1], [0]]`, and the cotangent of `a` is `[[-2, -3], [0, 0]]`.
 #
-# **Judged.** The values, the gradients with respect to `a` and `b` and the values under `vmap`, for all combinations of batched and unbatched arguments and for any axis of a batch. For a batch of `b` with one common `a`, no array of the gradient's program has as many entries as the batch of matrices would have. The jaxpr of `solve` contains a single `VJPHiPrimitive`, also under `vmap` over `b`. The jaxpr of `jax.value_and_grad` contains one factorization, so `vjp_fwd` computes x from the factor that it stores, instead of calling `solve`. (The jaxprs are observed.) **Not judged.** Forward mode and second derivatives. The API is experimental.
+# **Judged.** The values, the gradients with respect to `a` and `b` and the values under `vmap`, for all combinations of batched and unbatched arguments and for any axis of a batch. For a batch of `b` with one common `a`, no array of the gradient's program has as many entries as the batch of matrices would have. The jaxpr of `solve` contains a single `VJPHiPrimitive`, and that of `jax.value_and_grad` one factorization, both also under `vmap` over `b`. So `vjp_fwd` has to compute x from the factor that it stores, instead of calling `solve`. (The jaxprs are observed.) **Not judged.** Forward mode and second derivatives. The API is experimental.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -2556,7 +2556,7 @@ class Solve(VJPHiPrimitive):
 # ## One reduction for a recurrent network
 # **Goal.** A recurrent network uses the same weights at every time step. On a mesh, `jax.grad` then reduces their gradients over the devices once per time step, inside the backward loop. Reduce them once, after the loop.
 #
-# **Signature.** `recurrent_gradients(params, xs, ys)`. The mesh has the Explicit axis `data`, and may have others. `params` is a dict of replicated float32 arrays, `{"u": (d, h), "w": (h, h), "b": (h,), "v": (h, k)}`. `xs` is a `float32[T,B@data,d]`, a batch of sequences of T steps, and `ys` is a `float32[B@data,k]`. The state starts with zeros. In each step, it becomes `tanh(x @ u + state @ w + b)`. The loss is the mean of `(state @ v - y)**2` over all entries, for the last state. The function returns `(loss, gradients)`, both replicated. The bias is the obstacle with types: JAX 0.10.2 cannot add a reduced array to a partitioned one.
+# **Signature.** `recurrent_gradients(params, xs, ys)`. The mesh has the Explicit axis `data`, and may have others. `params` is a dict of replicated float32 arrays, `{"u": (d, h), "w": (h, h), "b": (h,), "v": (h, k)}`. `xs` is a `float32[T,B@data,d]`, a batch of sequences of T steps, and `ys` is a `float32[B@data,k]`. The state starts with zeros. In each step, it becomes `tanh(x @ u + state @ w + b)`. The loss is the mean of `(state @ v - y)**2` over all entries, for the last state. The function returns `(loss, gradients)`, both replicated. If you use types, note that JAX 0.10.2 cannot add a reduced bias to a partitioned array (see *Deeper: shardings of cotangents* in the lesson).
 #
 # **Example.** For T = 1, `x` of ones with d = 1, `u = b = 0`, `v = w = 1` with h = k = 1, and `y = 2`, the state is 0 and the loss 4. The gradients of `u` and `b` are -4, and those of `w` and `v` are 0.
 #
