@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 28 · Autodiff inside out
 #
-# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped, but two of them prepare [exercises](../exercises/28_autodiff_inside_out/28_autodiff_inside_out.ipynb) about a primitive and about a delayed reduction.* After the core, you can run forward and backward passes as separate programs in any order, add gradients in place, log from the backward pass, and define your own differentiation rules.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/28_autodiff_inside_out/28_autodiff_inside_out.ipynb). The last two need the Deeper sections about primitives and shardings.* After the core, you can run forward and backward passes as separate programs in any order, add gradients in place, log from the backward pass, and define your own differentiation rules.
 #
 # **Prerequisites.** `jax.vjp` and custom rules (lesson 04), Refs (12), residuals (15). Try to answer these questions from memory.
 #
@@ -665,7 +665,7 @@ print("largest difference:", jnp.abs(sums["replicated"]["w"] - sums["reduced"]["
 # %% [markdown]
 # With replicated parameters, each of the five calls of `backward` all-reduces both gradients. With reduced ones, only `finish` does.
 #
-# A matrix product accepts a reduced and a partitioned argument. In JAX 0.10.2, an addition does not, also not that of a bias. The message recommends a `reshard` to a partitioned array, which is not possible for a bias that all examples need. Write the addition as a product with a column of ones, or use `jax.shard_map` (lesson 19).
+# A matrix product accepts a reduced and a partitioned argument. In JAX 0.10.2, an addition does not, so a reduced bias cannot be added to a partitioned array. The message recommends to partition the reduced array, but every example needs the whole bias. Write the addition as a product with a column of ones, or use `jax.shard_map` (lesson 19).
 
 # %%
 bias = jax.reshard(jax.device_put(np.ones(64, np.float32), P()), P(reduced={"data"}))
