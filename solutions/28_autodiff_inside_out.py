@@ -310,7 +310,7 @@ def residual_bytes(f, *args):
 #
 # **Example.** With four micro-batches and `ahead=2`, the passes are F0 F1 B0 F2 B1 F3 B2 B3.
 #
-# **Judged.** The values, for trees of parameters. In `run_stage`, JAX traces `stage` only once and each of its backward rules only once, and the number of compilations does not depend on the number of micro-batches. The calls of `send` and `receive` have the right order, and residuals are stored for at most `ahead` micro-batches. (The order, the residuals and what is compiled are observed.) **Not judged.** The speed.
+# **Judged.** The values, for trees of parameters. In `run_stage`, JAX traces `stage` only once. If `stage` contains a `jax.custom_vjp` function, its backward rule is also traced only once. The number of compilations does not depend on the number of micro-batches. The calls of `send` and `receive` have the right order. At each of these calls, residuals of at most `ahead` micro-batches are stored. (The order, the residuals and what is compiled are observed.) **Not judged.** The speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -824,13 +824,13 @@ def run_stage(stage, params, xs, ahead, send, receive):
 
 # %% [markdown] task="autodiff-accumulate" stars=2 minutes=15 skills="08_control_flow,12_state,state-accumulate,autodiff-residual-bytes"
 # ## Gradients of micro-batches, added in place
-# **Goal.** Add the gradients of several micro-batches to Refs that the caller owns. No micro-batch should need memory for a gradient of all parameters.
+# **Goal.** Add the gradients of several micro-batches to Refs that the caller owns. No micro-batch should need memory for a gradient of all parameters, and the residuals of only one micro-batch should be stored at a time.
 #
 # **Signature.** `accumulate_in_place(loss, params, refs, batches)`. `params` is a tree of float32 arrays, and `refs` is a tree of the same structure with a Ref of the same shape for each array. `batches` is an array with one micro-batch for each index of its first axis, and `loss(params, batch)` is a scalar. The function adds the gradient of `loss` with respect to `params`, for every micro-batch, to the Refs. It returns the losses, an array with one number for each micro-batch.
 #
 # **Example.** For `loss = lambda w, x: w * x` with `w = 3`, a Ref that contains 100 and `batches = [1, 2]`, the losses are `[3, 6]`, and the Ref contains 103 afterwards.
 #
-# **Judged.** The values. For a network of equal layers that are stacked and run by `scan`, the compiled program has a size that does not depend on the number of micro-batches, updates the Refs in the memory of their old values, and its temporary memory is less than half of the bytes of the parameters. **Not judged.** The speed.
+# **Judged.** The values. The compiled program is examined for a network of 12 equal layers, stacked and run by `scan`, with three and six micro-batches. Its size does not depend on their number. It updates the Refs in the memory of their old values. Its temporary memory is less than half of the bytes of the parameters. One `vmap` over all six micro-batches exceeds this limit, because it stores all their residuals. **Not judged.** The speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1129,14 +1129,14 @@ def accumulate_in_place(loss, params, refs, batches):
 
 
 # %% [markdown] task="autodiff-backward-log" stars=2 minutes=20 skills="08_control_flow,12_state,autodiff-accumulate"
-# ## Where do gradients vanish?
+# ## How large are the cotangents?
 # **Goal.** In a deep network, cotangents often shrink or grow from layer to layer. Log their size in the same backward pass that computes the gradients.
 #
 # **Signature.** `gradients_and_norms(block, layers, x)`. `layers` is a tree of float32 arrays, whose first axis is that of the L layers. `block(layer, x)` maps an `x` of shape `(n, d)` to the same shape. The network applies the layers in order. Its loss is `mean_square` (setup) of the last result. The function returns `(gradients, norms)`, the gradients of the loss with respect to `layers`, and an array of shape `(L,)`. `norms[i]` is the Euclidean norm (the root of the sum of all squares) of the cotangent of the **result** of layer i.
 #
 # **Example.** For `block = lambda layer, x: layer * x` with `layers = [2, 3]` and `x = [[1]]`, the result of layer 0 is 2 and that of layer 1 is 6. The loss is 36. The cotangent of 6 is 12, and that of 2 is 36, so the norms are `[36, 12]`. The gradients are `[36, 24]`.
 #
-# **Judged.** The values, for any block. The program has two loops, one forward and one backward over the layers, and its size does not depend on L. For a network of linear layers, which need no residuals, each array of the program has fewer than L · n · d entries, so the cotangents of all layers are never stored together. **Not judged.** Whether you use a Ref.
+# **Judged.** The values, for any block. The program has two loops, one forward and one backward over the layers, and its size does not depend on L. The size of arrays is examined for the block `layer + 0.9 * jnp.roll(x, 1, axis=1)`, with a number for each layer. Its backward pass needs no residuals, so an array of L · n · d entries, such as the cotangents of all layers, is not necessary: each array of this program has fewer entries. **Not judged.** Whether you use a Ref.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1547,7 +1547,7 @@ def gradients_and_norms(block, layers, x):
 #
 # **Example.** `fixed_point(lambda t, x: (x + t / x) / 2, 9.0, 1.0)` is about 3, the square root of 9. Its derivative is about 1/6, and its second derivative about -1/108.
 #
-# **Judged.** The values, the gradients and the gradients of gradients, also if `f` closes over values that are differentiated, and the values under `vmap`. The backward pass stores no residuals of iterations: at most four times the bytes of `theta`, x and the arrays that `f` closes over. **Not judged.** Forward mode, and the number of iterations in the backward pass.
+# **Judged.** The values, the gradients and the gradients of gradients, also if `f` closes over values that are differentiated, and the values under `vmap`. No residuals of iterations are stored: for an `f` that closes over no arrays, the leaves of the VJP object of `jax.vjp(lambda theta: fixed_point(f, theta, x0), theta)` have at most four times the bytes of `theta`, `x0` and x together. **Not judged.** Forward mode, and the number of iterations in the backward pass.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -2021,17 +2021,17 @@ def fixed_point(f, theta, x0):
 
 # %% [markdown] task="autodiff-hi-primitive" stars=3 minutes=35 skills="05_vmap,autodiff-fixed-point"
 # ## A primitive for linear systems
-# **Goal.** Define one primitive that solves a @ x = b for a symmetric positive definite matrix, with its own rules for reverse mode and for `vmap`. The matrix is factored only once, also for the gradient, and all right-hand sides of a batch are solved together.
+# **Goal.** Define one primitive that solves a @ x = b for a symmetric positive definite matrix, with its own rules for reverse mode and for `vmap`. The matrix is factored only once, also for the gradient, and all right-hand sides of a batch that share a matrix are solved together.
 #
-# **Signature.** `solve(a, b)` takes `a`, (n, n), and `b`, (n, k), both float32, and returns x, (n, k). It calls an instance of your class `Solve`, a `VJPHiPrimitive`. Use `factor` and `solve_factored` of the setup. For the cotangent g of x, the cotangent of `b` is w = solve(a, g), and that of `a` is -w @ x.T.
+# **Signature.** `solve(a, b)` takes `a`, (n, n), and `b`, (n, k), both float32, and returns x, (n, k). It calls an instance of your class `Solve`, a `VJPHiPrimitive`. Add the methods `vjp_fwd`, `vjp_bwd_retval` and `batch`, and others if you need them. Use `factor` and `solve_factored` of the setup. These two functions and `solve` take single matrices, and `jax.vmap` adds the batch axes. For the cotangent g of x, the cotangent of `b` is w = solve(a, g), and that of `a` is -w @ x.T.
 #
 # **Example.** For `a = [[4, 0], [0, 1]]` and `b = [[8], [3]]`, x is `[[2], [3]]`. With g = `[[4], [0]]`, w is `[[1], [0]]`, and the cotangent of `a` is `[[-2, -3], [0, 0]]`.
 #
-# **Judged.** The values, the gradients with respect to `a` and `b` and the values under `vmap`, for all combinations of batched and unbatched arguments and for any axis of a batch. For a batch of `b` with one common `a`, no array of the gradient's program has as many entries as the batch of matrices would have. `solve` is a single `VJPHiPrimitive` in a jaxpr, and a program of the values and gradients contains one factorization. (The jaxprs are observed.) **Not judged.** Forward mode. The API is experimental.
+# **Judged.** The values, the gradients with respect to `a` and `b` and the values under `vmap`, for all combinations of batched and unbatched arguments and for any axis of a batch. For a batch of `b` with one common `a`, no array of the gradient's program has as many entries as the batch of matrices would have. The jaxpr of `solve` contains a single `VJPHiPrimitive`, and that of `jax.value_and_grad` one factorization, both also under `vmap` over `b`. So `vjp_fwd` has to compute x from the factor that it stores, instead of calling `solve`. (The jaxprs are observed.) **Not judged.** Forward mode and second derivatives. The API is experimental.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# What do `b_bar` and `a_bar` need from the forward pass? How do you arrange a batch of right-hand sides so that one call of `solve` handles all of them?
+# What do the cotangents of `a` and `b` need from the forward pass? How do you arrange a batch of right-hand sides so that one call of `solve` handles all of them?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
@@ -2739,7 +2739,7 @@ class Solve(VJPHiPrimitive):
 # ## One reduction for a recurrent network
 # **Goal.** A recurrent network uses the same weights at every time step. On a mesh, `jax.grad` then reduces their gradients over the devices once per time step, inside the backward loop. Reduce them once, after the loop.
 #
-# **Signature.** `recurrent_gradients(params, xs, ys)`. The mesh has the Explicit axis `data`, and may have others. `params` is a dict of replicated float32 arrays, `{"u": (d, h), "w": (h, h), "b": (h,), "v": (h, k)}`. `xs` is a `float32[T,B@data,d]`, a batch of sequences of T steps, and `ys` is a `float32[B@data,k]`. The state starts with zeros. In each step, it becomes `tanh(x @ u + state @ w + b)`. The loss is the mean of `(state @ v - y)**2` over all entries, for the last state. The function returns `(loss, gradients)`, both replicated.
+# **Signature.** `recurrent_gradients(params, xs, ys)`. The mesh has the Explicit axis `data`, and may have others. `params` is a dict of replicated float32 arrays, `{"u": (d, h), "w": (h, h), "b": (h,), "v": (h, k)}`. `xs` is a `float32[T,B@data,d]`, a batch of sequences of T steps, and `ys` is a `float32[B@data,k]`. The state starts with zeros. In each step, it becomes `tanh(x @ u + state @ w + b)`. The loss is the mean of `(state @ v - y)**2` over all entries, for the last state. The function returns `(loss, gradients)`, both replicated. If you use types, note that JAX 0.10.2 cannot add a reduced bias to a partitioned array (see *Deeper: shardings of cotangents* in the lesson).
 #
 # **Example.** For T = 1, `x` of ones with d = 1, `u = b = 0`, `v = w = 1` with h = k = 1, and `y = 2`, the state is 0 and the loss 4. The gradients of `u` and `b` are -4, and those of `w` and `v` are 0.
 #
