@@ -1799,7 +1799,7 @@ state = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
 options = {"lr": 0.1, "weight_decay": 0.1, "max_norm": 1.0, "step_size": 2}
 data = np.ones((2, 4, 2), np.float32), np.array([[0, 1, 2, 3], [4, 0, 1, 2]], np.int32)
 losses, trained = ask(train, *jax.tree.map(jnp.asarray, (state, *data)), options)
-require(np.shape(losses) == (2,), "the losses have not the shape (2,).")
+require(np.shape(losses) == (2,), "The losses do not have the shape (2,).")
 compare(losses[0], np.log(np.float32(5)), label="the first loss")
 compare(jax.tree.map(np.shape, trained), shapes, label="the shapes of the trained state")
 

@@ -957,7 +957,7 @@ require(few.operations == many.operations, "The size of the program grows with t
 require(many.alias_bytes == size, "The program does not update the Refs in the memory of their old values.")
 require(
     many.temp_bytes < size / 2,
-    "The program needs temporary memory for at least half of the parameters, such as for a separate gradient.",
+    "The program needs temporary memory for at least half of the parameters, such as for a separate gradient or for the residuals of all micro-batches.",
 )
 
 # %% [markdown] why="autodiff-accumulate"
