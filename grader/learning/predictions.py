@@ -66,8 +66,8 @@ class PredictionWidget:
         self.reply = ipywidgets.Output()
         self._answer()
         radio.observe(lambda change: self.choose(change["new"]), "value")
-        buttons = ipywidgets.VBox([radio, self.reply])._repr_mimebundle_()
-        display({**buttons, "text/plain": plain}, raw=True)
+        view = {"version_major": 2, "version_minor": 0, "model_id": ipywidgets.VBox([radio, self.reply]).model_id}
+        display({"application/vnd.jupyter.widget-view+json": view, "text/plain": plain}, raw=True)
 
     def choose(self, letter: str) -> None:
         if letter in self.choices:

@@ -23,7 +23,11 @@ function frame(el, title, controls, ...children) {
     live,
     children,
   );
-  node.addEventListener("keydown", (event) => event.stopPropagation());
+  // With Ctrl or Cmd, such as Ctrl+S, they are the page's: JupyterLab ignores all keys inside this attribute.
+  const shared = (event) => event.ctrlKey || event.metaKey;
+  const own = (event) => node.toggleAttribute("data-lm-suppress-shortcuts", !shared(event));
+  for (const type of ["keydown", "keyup", "focusin"]) node.addEventListener(type, own);
+  node.addEventListener("keydown", (event) => shared(event) || event.stopPropagation());
   el.replaceChildren(node);
   return { node, say: (text) => (live.textContent = text) };
 }
