@@ -69,7 +69,6 @@ def run_elsewhere(notebook: Any, python: Path, home: Path, read_only: bool, **en
     try:
         asyncio.run(client.async_execute(reset_kc=True))  # closes its sockets and ends the kernel
     finally:
-        manager.context.destroy(linger=0)  # of all sockets, also of the client's
         process = getattr(manager.provisioner, "process", None)
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
