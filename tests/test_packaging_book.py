@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import desk
 import pytest
-from conftest import ROOT
+from conftest import ROOT, needs_browser
 
 from grader.course import Course
 
 LESSON = "05_vmap"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 pytestmark = pytest.mark.thorough
 
@@ -74,13 +73,12 @@ def test_a_second_build_runs_no_lesson(book: Path) -> None:
     assert sorted(path.stat().st_mtime_ns for path in book.glob("executed/executed/*/base.ipynb")) == before
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@needs_browser
 def test_pages_load_nothing_from_other_hosts_and_fit_a_phone(book: Path) -> None:
     from playwright.sync_api import sync_playwright
 
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=flags)
+        browser = driver.chromium.launch(executable_path=desk.CHROMIUM, args=[*desk.SWITCHES, *desk.OFFLINE])
         for scheme in ("light", "dark"):
             context = browser.new_context(color_scheme=scheme, viewport={"width": 390, "height": 800}, offline=True)
             for path in sorted((book / "html").rglob("*.html")):

@@ -93,7 +93,8 @@ def timeline(name: str, order: Order, stages: int, count: int) -> dict[str, Any]
     if any(len(one) != len(wanted) or set(one) != wanted for one in orders):
         raise ValueError(f"The schedule {name} does not run each pass once on every stage.")
     ends: dict[tuple[int, str, int], int] = {}
-    clocks, passes, places = [0] * stages, [[] for _ in orders], [0] * stages  # type: ignore[var-annotated]
+    clocks, places = [0] * stages, [0] * stages
+    passes: list[list[list[Any]]] = [[] for _ in orders]
     while any(place < len(one) for place, one in zip(places, orders, strict=True)):
         moved = False
         for stage, one in enumerate(orders):
