@@ -331,17 +331,19 @@ def test_a_setup_that_does_not_run_is_the_courses_fault(examiner: Examiner) -> N
     broken.drop()
 
 
-def test_a_fresh_copy_starts_after_its_original_has_ended_and_is_continued(examiner: Examiner) -> None:
-    """What the original holds, such as open files, shows in what the kernel counts for the whole machine."""
+def test_a_worker_goes_back_and_runs_again_what_ran_up_to_a_place(examiner: Examiner) -> None:
     pair = WorkerPair("x = 1", {}, ExecutorPrograms(examiner.zygote, CompileCache()))
     pair.run_cell("y = x + 1", "code cell 1")
-    asked = pair.worker.pid
-    with pair.fresh_copy() as clean:
-        assert not psutil.pid_exists(asked)
-        fresh = clean.worker.pid
-        pair.adopt(clean)
-    assert pair.worker.pid == fresh
-    assert pair.run_cell("assert y == 2", "code cell 2").problem is None
+    place, first = pair.place, pair.worker.pid
+    pair.run_cell("z = y + 1", "code cell 2")
+    end = pair.place
+    pair.rewind()
+    assert pair.worker.pid != first
+    pair.advance(place)
+    assert pair.run_cell("assert y == 2 and 'z' not in globals()", "code cell 3").problem is None
+    pair.rewind()
+    pair.advance(end)
+    assert pair.run_cell("assert z == 3", "code cell 4").problem is None
     pair.drop()
 
 
