@@ -428,14 +428,17 @@ def test_seeds_differ_between_learners_cells_and_checks_and_repeat(
 ) -> None:
     from grader.checks import inputs
 
-    begun: list[str] = []
+    for exercise in LESSON.exercises:
+        examiner.note(exercise)
+    grades: list[list[str]] = []
     begin = inputs.begin
-    monkeypatch.setattr(inputs, "begin", lambda seed: begun.append(seed) or begin(seed))
+    monkeypatch.setattr(inputs, "begin", lambda seed: grades[-1].append(seed) or begin(seed))
     for one in (submission(), submission(), submission(learner="other"), submission("x = 1")):
+        grades.append([])
         examiner.grade(one)
-    grades = [tuple(begun[i : i + 6]) for i in range(0, len(begun), 6)]
     assert grades[0] == grades[1]
-    assert len(set(begun)) == 18
+    assert [len({*begun}) for begun in grades] == [6] * 4
+    assert len({seed for begun in grades for seed in begun}) == 18
 
 
 def test_what_a_hidden_check_says_holds_nothing_of_its_inputs(examiner: Examiner) -> None:
