@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -172,3 +173,13 @@ def test_odd_cells_are_no_cells_of_a_submission_and_are_named_where_all_have_to_
     (tmp_path / "odd.ipynb").write_bytes(content)
     with pytest.raises(Unreadable, match="its cell 2 is malformed"):
         read_complete(tmp_path / "odd.ipynb")
+
+
+def test_a_notebook_to_be_copied_is_a_regular_file_of_a_limited_size(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.ipynb")
+    with pytest.raises(Unreadable, match="not a regular file"):
+        read_complete(tmp_path / "pipe.ipynb")
+    with open(tmp_path / "holes.ipynb", "wb") as file:
+        file.truncate(6 << 30)
+    with pytest.raises(Unreadable, match="more than 200 MB"):
+        read_complete(tmp_path / "holes.ipynb")

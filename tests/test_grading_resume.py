@@ -256,6 +256,19 @@ def test_a_damaged_file_is_as_if_it_were_not_there(ledger: ResultCache, lesson: 
     assert ledger.find("one", LESSON, b"notebook") == full("one")
 
 
+def test_a_key_that_is_cut_short_is_replaced(lesson: Class) -> None:
+    """With an empty key, anyone could seal results."""
+    made_ledger = lambda: ResultCache(Course(lesson.root), "secret", "edition")
+    made_ledger().keep(full("one"), b"notebook")
+    key = lesson.root / "build" / "graded" / ".key"
+    for cut in ("", key.read_text()[:10]):
+        key.write_text(cut)
+        assert made_ledger().find("one", LESSON, b"notebook") is None
+        made_ledger().keep(full("one"), b"notebook")
+        assert made_ledger().find("one", LESSON, b"notebook") == full("one")
+        assert len(key.read_text()) == 64
+
+
 def test_what_is_in_the_way_of_the_results_stops_nothing(ledger: ResultCache, lesson: Class) -> None:
     """A folder or a pipe where a file should be, and a file where the folder should be."""
     ledger.keep(full("one"), b"notebook")

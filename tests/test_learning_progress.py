@@ -59,8 +59,10 @@ def test_from_nothing_to_everything(course: Path, grader: Grader) -> None:
     [
         *(None, "", "[1]", '{"version": 1, "graded": {"01_small": {"small-double": "all"}}}', os.mkfifo),
         f'{{"version": 1, "graded": {{"01_small": {{"small-double": [1{"0" * 400}, 3]}}}}}}',
+        '{"version": 1, "graded": {"01_small": {"small-double": [NaN, 3]}}}',
+        '{"version": 1, "graded": {"01_small": {"small-double": [-3, 3]}}}',
     ],
-    ids=["none", "empty", "list", "word", "pipe", "digits"],
+    ids=["none", "empty", "list", "word", "pipe", "digits", "nan", "negative"],
 )
 def test_a_file_that_is_gone_or_says_nothing_costs_the_memory_alone(
     course: Path, grader: Grader, content: str | Callable[[Path], None] | None

@@ -17,6 +17,7 @@ import itertools
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ Notebook = dict[str, Any]
 NotebookCell = dict[str, Any]
 
 MAX_BYTES = 20 << 20
+MAX_OWN_BYTES = 200 << 20  # of a notebook of one's own that is copied, whose outputs may be large
 MAX_CELLS = 2_000
 MAX_SOURCE = 200_000  # characters of a code cell
 MAX_LISTED, MAX_NAME = 1_000, 80  # files of a folder, and characters of the name of one
@@ -143,6 +145,11 @@ def cells(notebook: Notebook) -> list[NotebookCell]:
 def read_complete(path: Path) -> Notebook:
     """Returns a notebook that is to be written back: every cell has a type, text and metadata. Raises OSError, and
     `Unreadable` with a clause, such as "its cell 3 is malformed"."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise Unreadable("it is not a regular file")  # a pipe would be waited for
+    if found.st_size > MAX_OWN_BYTES:
+        raise Unreadable(f"it has more than {MAX_OWN_BYTES >> 20} MB")
     try:
         notebook = json.loads(path.read_bytes())
     except (ValueError, RecursionError):

@@ -178,7 +178,7 @@ def data(course: Course, lesson_id: str) -> None:
 def _write_data(course: Course, lesson_id: str, folder: Path) -> None:
     for name, content in course.data(lesson_id).items():
         own = folder / name
-        if not own.is_file() or own.read_bytes() != content:
+        if not _contains(own, content):
             replace(course, own, content)
 
 
@@ -189,5 +189,9 @@ def linked(course: Course) -> None:
         wanted[GLOSSARY] = (course.root / GLOSSARY).read_bytes().replace(*IN_GLOSSARY)
     for name, content in wanted.items():
         own = course.home / "work" / name
-        if not own.is_file() or own.read_bytes() != content:
+        if not _contains(own, content):
             files.write(own, content, mode=0o644)
+
+
+def _contains(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content

@@ -26,6 +26,7 @@ from grader.core.result import VERSION, Result
 from grader.course import Course, Exercise, Lesson
 
 MAX_BYTES = 16 << 20
+KEY_BYTES = 32
 NAMED = ("jax", "jaxlib", "flax", "optax", "numpy")  # packages whose versions are told by name
 Outline = tuple[str, ...]
 Parts = dict[str, Any]  # short digests by name, enough to tell later which of them has changed
@@ -162,10 +163,13 @@ class ResultCache:
         """The key of this cache, made when first needed. Not the course's secret: that may change, and earlier results
         still have to tell what the grade was."""
         path = self.course.home / "build" / "graded" / ".key"
-        new = secrets.token_hex(32)
+        new = secrets.token_hex(KEY_BYTES)
         for _ in range(2):
             with contextlib.suppress(OSError, ValueError):
-                return bytes.fromhex(path.read_text(encoding="ascii"))
+                key = bytes.fromhex(path.read_text(encoding="ascii"))
+                if len(key) == KEY_BYTES:
+                    return key
+                path.unlink()  # cut short: with an empty key, anyone could seal results
             with contextlib.suppress(OSError):
                 part = path.with_name(f".key.{os.getpid()}.part")
                 files.write(part, new)

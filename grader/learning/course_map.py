@@ -128,7 +128,8 @@ def course_map() -> Map:
 
 def _tile(lesson: dict[str, str], here: Path, graded: object) -> Tile:
     try:
-        pairs = [(float(earned), float(points)) for earned, points in graded.values()]  # type: ignore[attr-defined]
+        both = [(float(earned), float(points)) for earned, points in graded.values()]  # type: ignore[attr-defined]
+        pairs = [(max(0.0, earned), max(0.0, points)) for earned, points in both]  # 0 for what is no number (NaN)
     except (AttributeError, ValueError, TypeError, OverflowError):  # the file was edited into something else
         pairs = []
     earned, points = total(min(pair) for pair in pairs), total(points for _, points in pairs)

@@ -79,7 +79,7 @@ def lesson_progress(course: Course, graded: Mapping[str, Any] | None = None) -> 
 def _best(graded: Any) -> dict[str, float]:
     """Points earned by exercise; none where the file was edited into something else."""
     try:
-        return {name: float(earned) for name, (earned, _) in graded.items()}
+        return {name: max(0.0, float(earned)) for name, (earned, _) in graded.items()}  # 0 for what is no number (NaN)
     except (AttributeError, TypeError, ValueError, OverflowError):
         return {}
 
