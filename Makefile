@@ -4,11 +4,12 @@ TORCH ?=
 UPGRADE ?=
 SUBMITTED ?= examples/submitted
 LESSON ?=
+REPOSITORY ?=
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab watch carry reset doctor grade instructor test test-all prove build lint format bench soak lock clean
+.PHONY: help setup lab watch carry reset doctor grade instructor test test-all prove build book lint format bench soak lock clean
 
 help: ## list the targets
 	@echo "make TARGET, where TARGET is one of"
@@ -55,6 +56,9 @@ prove: setup ## test that right answers pass, and wrong ones and mutants fail (L
 build: setup ## build the notebooks from the authored text, and the example class
 	@$(BIN)/grader build
 	@$(BIN)/python examples/make.py
+
+book: setup ## build the site in build/book/html: every lesson with its outputs, the tasks, the glossary and the docs
+	@$(BIN)/python tools/book.py --repository "$(REPOSITORY)"
 
 lint: setup ## ruff (rules and layout) and mypy
 	$(BIN)/ruff check

@@ -188,7 +188,15 @@ grader.learning.course_map()
 
 # %% [markdown]
 # ## Deeper: the lessons and their topics
-# The course has four parts. Lessons marked *(coming)* are planned.
+# The course has four parts. You need not take all lessons in order. The picture shows what each lesson requires, and which lessons belong to three paths through the course.
+#
+# ![Lessons 00 to 08 follow each other. Below them, arrows lead from each lesson to those that build on it. Training (09) leads to NNX (10), profiling (14) and data parallelism (18). NNX leads to MNIST (11). Profiling leads to memory and precision (15), which leads to attention (25) and, with state (12), to Pallas (22). Sharding (16) leads to explicit sharding (17), data parallelism (18) and shard_map (19), which leads to tensor parallelism (20), pipelines and experts (21) and escape hatches (23). Letters mark the lessons of the three paths.](../images/start_here_lessons.svg)
+#
+# | path | lessons |
+# |---|---|
+# | I train models | 00 to 11, 13 to 15, 25, 27 |
+# | I scale models | 00 to 09, 14 to 21, 24 to 26 |
+# | I do science with gradients | 00 to 09, 12 to 17, 22, 28 |
 #
 # | | lesson | topics |
 # |---|---|---|
@@ -222,9 +230,9 @@ grader.learning.course_map()
 # | 23 | [escape_hatches](23_escape_hatches.ipynb) | callbacks, the C++ foreign function interface, and what they cost |
 # | 24 | [production](24_production.ipynb) | checkpoints, exact resumption, export, several processes |
 # | 25 | [attention](25_attention.ipynb) | masks, heads, positions, key-value cache, sampling |
-# | 26 | capstone *(coming)* | a small transformer, trained, sharded, resumed and sampled |
-# | 27 | from_pytorch *(coming)* | one pipeline in PyTorch, Linen, NNX and Keras; needs only lessons 00 to 11 |
-# | 28 | autodiff_inside_out *(coming)* | residuals, custom rules, schedules of forward and backward passes |
+# | 26 | [capstone](26_capstone.ipynb) | a small transformer, trained on a poem, sharded, resumed, evaluated and sampled |
+# | 27 | [from_pytorch](27_from_pytorch.ipynb) | one pipeline in PyTorch, Linen, NNX and Keras, ported weights, mistakes of people who switch; needs only lessons 00 to 11 |
+# | 28 | [autodiff_inside_out](28_autodiff_inside_out.ipynb) | VJP objects, separate forward and backward programs, gradients added in place, rules of your own, delayed reductions |
 #
 # ## Deeper: libraries and their releases
 # The table lists the libraries of the map with their latest releases on the Python Package Index. A library without a release for two years probably does not work with the current JAX.

@@ -5,7 +5,7 @@
 #
 # Data parallelism trains one model on several devices. Each device processes its own part of the batch. After the core you can run an unchanged training step on eight devices, read from the compiled program what they communicate, compute how many bytes each device stores, and reduce this number with fully sharded data parallelism (FSDP).
 #
-# **Assumed.** Gradients (04), pytrees (06), optax (09), meshes and `NamedSharding` (16). Answer these questions before you open the answers.
+# **Prerequisites.** Gradients (lesson 04), pytrees (06), Optax (09), meshes and `NamedSharding` (16), shardings in types (17). Answer these questions before you open the answers.
 #
 # 1. From 16: a float32 array of shape `(64, 256)` is placed on a [mesh](../docs/glossary.md#mesh) of eight devices with the axis `"data"`. How many bytes does each device hold under `P("data")`, and how many under `P()`?
 #

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 21 · Pipelines and experts: models that no device can store
 #
-# *The core takes about 35 minutes. Twelve "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run a pipeline, send tokens to experts on other devices, and choose a mesh.
+# *The core takes about 35 minutes. Twelve "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run a pipeline, send tokens to experts on other devices, and compare what each kind of parallelism communicates.
 #
 # **Prerequisites.** `scan` (lesson 08), FSDP (18), `shard_map`, its collectives and `pcast` (19). Try to answer these questions from memory.
 #
@@ -17,13 +17,6 @@
 # <details><summary>Answer</summary>
 #
 # It changes only the type of `w`. Its transpose is an all-reduce along `data`.
-# </details>
-#
-# 3. From 18: How many bytes per parameter does training with Adam in float32 store?
-#
-# <details><summary>Answer</summary>
-#
-# 16 bytes: the parameter, its gradient and two moments. With FSDP, each of N devices stores 16 / N bytes.
 # </details>
 
 # %%
@@ -87,7 +80,7 @@ axes.legend()
 plots.show(f"The points are on the lines of the formula. Eight stages: {idle[0]:.0%} to {idle[-1]:.0%} idle.")
 
 # %% [markdown]
-# The simulation agrees with the formula. For a small bubble, use many more micro-batches than stages. Each micro-batch needs at least one example on each device, which limits M. *Deeper: schedules and memory* shows a second schedule.
+# For a small bubble, use many more micro-batches than stages. Each micro-batch needs at least one example on each device, which limits M.
 #
 # ## A pipeline in shard_map
 # Our network has eight residual blocks. The mesh has four stages, with two data-parallel devices each, so each stage stores two blocks.
@@ -97,7 +90,7 @@ mesh = jax.make_mesh((4, 2), ("stage", "data"), devices=eight)
 jax.set_mesh(mesh)
 width = 16
 draw_weights = lambda *shape: (rng.normal(size=shape) / 8).astype(np.float32)
-weights = {"w1": draw_weights(8, width, 32), "b1": draw_weights(8, 32), "w2": draw_weights(8, 32, width)}
+weights = {"w1": draw_weights(8, width, 32), "b1": draw_weights(8, 32), "w2": draw_weights(8, 32, width)}  # 8 blocks
 params = jax.tree.map(lambda leaf: jax.device_put(leaf, P("stage")), weights)
 plots.show_shardings({"b1, a row for each block": params["b1"]}, "Each stage stores two of the eight blocks.")
 
@@ -111,30 +104,43 @@ def all_blocks(weights, x):  # one device, or one stage
 
 
 # %% [markdown]
-# All devices run the same loop. In iteration t, stage s works on micro-batch t - s. Stage 0 reads micro-batch t, and every other stage uses the activations that it received. A permute sends the result to the next stage. After M + S - 1 iterations, the last micro-batch has left the last stage.
+# All devices run the same loop. Its iterations are the columns of the forward passes in the figure. In iteration t, stage s works on micro-batch t - s. Stage 0 reads micro-batch t, and every other stage uses the activations that it received. A permute sends the result to the next stage.
+#
+# A device cannot skip an iteration, so in the bubble it computes results that are never used. For example, stage 0 reads the last micro-batch several times.
+
+
+# %%
+def pipeline(params, xs, apply=all_blocks):
+    """Code of one device. xs (M, B, width): micro-batches. Returns the results of this stage in the last M iterations."""
+    last, me, count = jax.lax.axis_size("stage") - 1, jax.lax.axis_index("stage"), len(xs)
+    to_next = [(i, i + 1) for i in range(last)]
+    xs = jax.lax.pcast(xs, "stage", to="varying")  # the carry has the type of xs[0], and varies along stage
+
+    def iteration(arrived, t):
+        x = jnp.where(me == 0, xs[jnp.minimum(t, count - 1)], arrived)
+        result = apply(params, x)
+        return jax.lax.ppermute(result, "stage", to_next), result
+
+    _, results = jax.lax.scan(iteration, jnp.zeros_like(xs[0]), jnp.arange(count + last))
+    return results[last:]
+
+
+# %% [markdown]
+# The last stage has the first result of the whole network in iteration S - 1, so the slice `[last:]` removes the iterations before it. The results of other stages are those of inner layers, so the loss replaces their errors by 0. Then the `psum` along `stage` gives all stages the error of the last one, and the `pmean` averages over the devices along `data`.
 
 
 # %%
 def pipeline_loss(params, xs, ys, cast=("data",), apply=all_blocks):
-    """Code of one device. xs, ys (M, B, width): micro-batches. Returns the mean squared error of the whole batch."""
-    last, me, count = jax.lax.axis_size("stage") - 1, jax.lax.axis_index("stage"), len(xs)
-    params = jax.lax.pcast(params, cast, to="varying")
-    xs, ys = jax.lax.pcast((xs, ys), "stage", to="varying")
-
-    def iteration(carry, t):
-        arrived, total = carry
-        result = apply(params, jnp.where(me == 0, xs[jnp.minimum(t, count - 1)], arrived))
-        error = jnp.mean((result - ys[t - last]) ** 2)
-        total += jnp.where((me == last) & (t >= last), error, 0)  # the other results belong to the bubble
-        return (jax.lax.ppermute(result, "stage", [(i, i + 1) for i in range(last)]), total), None
-
-    start = jnp.zeros_like(xs[0]), jax.lax.pcast(jnp.float32(0), ("stage", "data"), to="varying")
-    (_, total), _ = jax.lax.scan(iteration, start, jnp.arange(count + last))
-    return jax.lax.pmean(jax.lax.psum(total, "stage"), "data") / count
+    """Code of one device. Returns the mean squared error of the whole batch."""
+    params = jax.lax.pcast(params, cast, to="varying")  # the next section explains this line
+    results = pipeline(params, xs, apply)
+    is_last = jax.lax.axis_index("stage") == jax.lax.axis_size("stage") - 1
+    error = jnp.where(is_last, jnp.mean((results - ys) ** 2), 0)
+    return jax.lax.pmean(jax.lax.psum(error, "stage"), "data")
 
 
 # %% [markdown]
-# Only the last stage has results of the whole network, so the errors of the other stages are replaced by 0. Does the loss match that of one device?
+# Does the loss match that of one device?
 
 # %%
 teacher = {k: draw_weights(*v.shape[1:]) * 3 for k, v in weights.items()}
@@ -144,13 +150,7 @@ batches = [jax.device_put(array, P(None, "data")) for array in (xs, ys)]
 specs = {"in_specs": (P("stage"), P(None, "data"), P(None, "data")), "out_specs": P()}
 pipelined = jax.jit(jax.shard_map(pipeline_loss, **specs))
 
-
-# %%
-@jax.jit
-def one_device_loss(weights, xs, ys):
-    return jnp.mean((all_blocks(weights, xs) - ys) ** 2)
-
-
+one_device_loss = jax.jit(lambda weights, xs, ys: jnp.mean((all_blocks(weights, xs) - ys) ** 2))
 on_one = [jax.device_put(tree, eight[0]) for tree in (weights, xs, ys)]
 with jax.set_mesh(None):
     print("one device:", one_device_loss(*on_one))
@@ -159,17 +159,19 @@ for one in list_collectives(pipelined, params, *batches):
     print(f"{one.kind} of {one.elements} elements, {one.times} times")
 
 # %% [markdown]
-# They agree. The permute sends one micro-batch in each of 12 + 4 - 1 = 15 iterations.
+# They agree. The permute sends one micro-batch in each of 12 + 4 - 1 = 15 iterations. The all-reduces of one element are the `psum` and the `pmean` of the loss.
 #
 # ## The backward pipeline
 # The transpose of a permute is a permute in the opposite direction. So **`jax.grad` derives the backward pipeline**.
+#
+# The two devices of a stage have the same parameters but different examples, so their gradients must be added. In terms of types, the activations vary along `data`, but the parameters do not. Before JAX multiplies the two, it casts the parameters to varying, unless you have done so. The transpose of this cast is the all-reduce that adds the gradients.
 
 # %% [markdown] predict="pipeline-gradient"
-# `pipeline_loss` casts the parameters to varying along `data` before the loop. What happens without this cast?
+# `pipeline_loss` casts the parameters before the loop, in its first line. What happens without this line?
 #
-# - [ ] the gradient is too large by a factor of two | The loss contains a `pmean`, so the gradient is correct.
-# - [x] the gradients are all-reduced in every iteration | Right. The parameters do not vary along `data`, so each use of them in the loop has its own all-reduce in the backward pass.
-# - [ ] nothing, because JAX inserts the all-reduce after the loop | JAX inserts it at the cast. Without your cast, JAX casts inside the loop.
+# - [ ] the gradients of the two devices are not added | JAX inserts the missing casts, so the gradients are still added.
+# - [x] the gradients are all-reduced in every iteration | Right. JAX casts where the parameters are used, inside the loop. So the transposes of these casts are in the backward loop.
+# - [ ] nothing, because JAX all-reduces the sum over all iterations | The all-reduce takes place where the cast was. Only a cast before the loop has its all-reduce after the backward loop.
 
 # %%
 with jax.set_mesh(None):
@@ -184,10 +186,12 @@ for cast in ((), ("data",)):
         print(f"    {one.kind:18s} {one.elements:5d} elements x {one.times}, in a loop: {one.in_loop}")
 
 # %% [markdown]
-# Both gradients are correct. With the cast, they are all-reduced once, after the loop.
+# Both gradients are correct. A block has 16 · 32 + 32 + 32 · 16 = 1056 parameters. Without the cast, there are 30 all-reduces, for 15 iterations and two blocks of a stage. With the cast, the gradients of both blocks are all-reduced once, after the loop.
 #
 # ## Experts
-# A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** replaces the MLP of a layer with many MLPs, the *experts*. A *router* chooses one or a few experts per token, so the work per token does not grow with the number of experts. The router is a matrix that computes one logit per expert. In *top-1 routing*, a token goes to the expert with the largest logit. The result is multiplied by the softmax probability of this expert, the *gate*.
+# A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** replaces the MLP of a layer with many MLPs, the *experts*. A *router* chooses one or a few experts per token, so the work per token does not grow with the number of experts.
+#
+# The router is a matrix that computes one logit per expert. In *top-1 routing*, a token goes to the expert with the largest logit. The result is multiplied by the softmax probability of this expert, the *gate*.
 
 # %%
 row = jax.make_mesh((8,), ("expert",), devices=eight)
@@ -247,26 +251,30 @@ print("buffer of expert 0:", buffer[0], "  of expert 1:", buffer[1])
 print("combined:", combined)
 
 # %% [markdown]
-# The token 40 is the third of expert 1, so it is dropped, and its result is 0.
+# In the first line, the token 30 is the second one of expert 1, so its place is 1, counted from 0. The token 40 is the third one. Its place would be 2, so it is dropped, and its result is 0.
 #
-# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e, and a second one returns the results.
+# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e. There, row i of the received buffer has the tokens of device i. A second all-to-all returns the results. The figure adds a second device to the example. The next function contains its steps, left to right.
+#
+# ![Two devices with four tokens each and one expert each, with a capacity of two. Tokens are coloured by their expert. Each device copies its tokens into a buffer with a row for each expert, and drops the fourth token. An all-to-all exchanges the rows, so that device 0 has the tokens of both devices for expert 0, and device 1 those for expert 1. After a second all-to-all, each device combines the results of its own tokens. The result of a dropped token is 0.](../images/expert_dispatch.svg)
 
 
 # %%
 def experts_layer(experts, router, x, capacity):
     """Code of one device, with one expert. x (tokens of this device, width)"""
     logits = x @ router
-    mask = dispatch_mask(jax.nn.one_hot(logits.argmax(-1), EXPERTS), capacity)
+    mask = dispatch_mask(jax.nn.one_hot(logits.argmax(-1), EXPERTS), capacity)  # routing
     buffer = jnp.einsum("tec,td->ecd", mask, x)  # dispatch: (experts, capacity, width)
-    arrived = jax.lax.all_to_all(buffer, "expert", 0, 0, tiled=True)  # (devices, capacity, width)
-    results = expert(jax.tree.map(lambda leaf: leaf[0], experts), arrived)
-    back = jax.lax.all_to_all(results, "expert", 0, 0, tiled=True)  # (experts, capacity, width)
-    gated = mask * jax.nn.softmax(logits)[:, :, None]
-    return jnp.einsum("tec,ecd->td", gated, back), TOKENS - jax.lax.psum(mask.sum(), "expert")  # combine
+    exchange = functools.partial(jax.lax.all_to_all, axis_name="expert", split_axis=0, concat_axis=0, tiled=True)
+    arrived = exchange(buffer)  # for the expert of this device: (devices, capacity, width)
+    own = jax.tree.map(lambda leaf: leaf[0], experts)  # without the axis of experts, which has size 1 here
+    returned = exchange(expert(own, arrived))  # the results of its own tokens: (experts, capacity, width)
+    gated = mask * jax.nn.softmax(logits)[:, :, None]  # the gate of each token, at its place
+    kept = jax.lax.psum(mask.sum(), "expert")  # the mask has a single 1 for each token that is not dropped
+    return jnp.einsum("tec,ecd->td", gated, returned), TOKENS - kept  # combine
 
 
 # %% [markdown]
-# With a capacity of 64, no token can be dropped. Do the values match the reference?
+# With a capacity of 64, each of the 64 tokens of a device has a place. Do the values match the reference?
 
 
 # %%
@@ -283,10 +291,10 @@ for one in list_collectives(parallel_layer(64), *placed):
     print(f"{one.kind} of {one.elements} elements in groups of {one.group_size}")
 
 # %% [markdown]
-# The values match the reference. Each all-to-all exchanges 8 · 64 · 16 elements.
+# The values match the reference. Each all-to-all exchanges a buffer of 8 · 64 · 16 elements. The all-reduce counts the dropped tokens.
 
 # %% [markdown] predict="moe-capacity"
-# If the 64 tokens of a device chose the 8 experts equally often, 8 places would suffice. The *capacity factor* is the capacity divided by 8. How many tokens are dropped at a factor of 1?
+# If the 64 tokens of a device chose the 8 experts equally often, 8 places would suffice. The *capacity factor* is the capacity divided by this number. How many tokens are dropped at a factor of 1?
 #
 # - [ ] none | A router does not distribute tokens evenly, as the counts above show.
 # - [x] more than a tenth of them | Right. Even random routing of 64 tokens is uneven.
@@ -300,7 +308,7 @@ for factor in factors:
     sizes.append(sum(one.bytes for one in list_collectives(layer, *placed) if one.kind == "all-to-all") / 1000)
 _, (left, right) = plots.subplots(1, 2, height=2.3)
 left.plot(factors, fractions, marker="o")
-left.set(xlabel="capacity factor", ylabel="dropped tokens", ylim=(0, None))
+left.set(xlabel="capacity factor", ylabel="fraction of tokens dropped", ylim=(0, None))
 right.plot(factors, sizes, marker="s", color=plots.COLOURS[1])
 right.set(xlabel="capacity factor", ylabel="kB in all-to-alls", ylim=(0, None))
 told = ", ".join(f"{f:g}: {d:.0%}" for f, d in zip(factors, fractions, strict=True))
@@ -310,80 +318,20 @@ plots.show(
 )
 
 # %% [markdown]
-# A larger capacity drops fewer tokens, but the all-to-alls send more. *Deeper: balance the experts* changes the router.
+# A larger capacity drops fewer tokens, but the all-to-alls send more.
 #
 # ## Which mesh for which model?
-# Each kind of parallelism sends different arrays. A transformer has P parameters and L layers of width d, and processes B tokens per step. With r = (N - 1) / N, each of N devices sends (lesson 19):
+# Each kind of parallelism communicates different arrays.
 #
-# | | partitions | collectives of a step | elements sent |
-# |---|---|---|---|
-# | data parallelism (DP) | tokens | an all-reduce of gradients | 2 r P |
-# | FSDP | tokens, state | two all-gathers of parameters, a reduce-scatter of gradients | 3 r P |
-# | tensor parallelism (TP) | each layer | four all-reduces of activations per layer | 8 r L B d |
-# | pipeline (PP) | layers | permutes of activations and their gradients | 2 B d |
-# | experts (EP) | tokens, experts | four all-to-alls per layer (other parameters as in DP) | 4 r L B d / N |
+# | | each device stores | and communicates |
+# |---|---|---|
+# | data parallelism (DP) | all parameters | gradients |
+# | FSDP (lesson 18) | a part of all parameters | parameters and gradients |
+# | tensor parallelism (TP, lesson 20) | a part of all parameters | activations, four times for each layer |
+# | pipeline (PP) | some of the layers | activations between stages, and their gradients |
+# | expert parallelism (EP) | some of the experts | tokens, for each layer with experts |
 #
-# Our planner evaluates this table for [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p). We assume that each device sends along one of its links.
-
-
-# %%
-# Stated for a chip: 95 GB, 459 TFLOP/s in bfloat16, and 1200 GB/s over its six links in both directions together.
-V5P = {"memory": 95e9, "flops": 459e12, "bandwidth": 1200e9 / 6 / 2}
-ITEM = 2  # bytes of what is sent
-
-
-def costs(P, shared, layers, width, B, n):
-    """For each kind: parameters on a device, bytes of activations, elements sent. `shared`: parameters of no expert."""
-    ring, acts = (n - 1) / n, 2 * B * width * layers / n  # 2 bytes for each layer, as with jax.checkpoint
-    to_experts = 4 * layers * ring * B * width / n * (shared < P)
-    return {
-        "DP": (P, acts, 2 * ring * P),
-        "FSDP": (P / n, acts, 3 * ring * P),
-        "TP": (P / n, acts * n, 8 * layers * ring * B * width),
-        "PP": (P / n, acts, 2 * B * width),
-        "EP": (shared + (P - shared) / n, acts, 2 * ring * shared + to_experts),
-    }
-
-
-# %% [markdown]
-# A stored parameter takes 16 bytes, and computing takes 6 operations for each token and each parameter that the token uses. PP adds the bubble.
-
-
-# %%
-def plan(P, layers, width, batch, sequence, n, machine, micro_batches=32, experts=0.0):
-    """Bytes on one device, and seconds to compute and to send. `experts`: parameters of which a token uses 1 / n."""
-    B, table = batch * sequence, {}
-    for name, (stored, acts, elements) in costs(P, P - experts, layers, width, B, n).items():
-        bubble = (n - 1) / micro_batches if name == "PP" else 0
-        compute = 6 * (P - experts + experts / n) * B / (n * machine["flops"]) * (1 + bubble)
-        table[name] = 16 * stored + acts, compute, ITEM * elements / machine["bandwidth"]
-    return table
-
-
-def print_plan(table, machine):
-    for name, (stored, compute, sending) in table.items():
-        fits = "fits" if stored <= machine["memory"] else "too large"
-        print(f"{name:5s}{stored / 1e9:9.1f} GB  {fits:10s} compute {compute:7.3f} s   send {sending:7.3f} s")
-
-
-# %% [markdown]
-# We plan two models. The second one has 32 experts, each with 4 billion parameters across all layers. Which rows fit into memory, and which of them is fastest?
-
-# %%
-print("8 billion parameters, 32 layers of width 4096, 32 sequences of 8192 tokens, 32 devices")
-print_plan(plan(8e9, 32, 4096, 32, 8192, 32, V5P), V5P)
-print("\nThe same with 32 experts of 4 billion parameters, and 1 billion other parameters")
-print_plan(plan(129e9, 32, 4096, 32, 8192, 32, V5P, experts=128e9), V5P)
-
-# %% [markdown]
-# For the first model:
-#
-# - DP stores 16 · 8 = 128 GB of state, which is too large.
-# - FSDP stores 1/32 of it. Sending takes 0.47 s, less than computing.
-# - TP sends all activations in every layer, which takes more than ten times as long.
-# - PP sends the least, but the bubble of 32 stages with 32 micro-batches almost doubles the time.
-#
-# So FSDP is best. For the second model, FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 0.12 s.
+# The number of parameters does not depend on the batch, but the number of activations grows with it. So for a large batch, FSDP is often the best choice. *Deeper: which mesh for which model?* estimates times.
 #
 # The core ends here.
 
@@ -432,17 +380,89 @@ print("type of the trained weights:", jax.typeof(trained["w1"]))
 # %% [markdown]
 # They do. The trained weights are still partitioned along `stage`.
 #
-# ## Deeper: when FSDP reaches its limit
-# FSDP sends parameters, so its cost does not depend on the batch. Computing takes longer for a larger batch. Above which batch size does computing take longer than sending? We plan the first model for several batches.
+# ## Deeper: which mesh for which model?
+# We estimate the time of a step. A transformer has P parameters and L layers of width d, and a step processes B tokens on N devices. On a ring (lesson 19), each device sends r S elements in an all-gather or a reduce-scatter of S elements, and 2 r S in an all-reduce, with r = (N - 1) / N.
+#
+# | | collectives of a step | elements that a device sends |
+# |---|---|---|
+# | data parallelism (DP) | an all-reduce of all gradients | 2 r P |
+# | FSDP | two all-gathers of all parameters, a reduce-scatter of all gradients | 3 r P |
+# | tensor parallelism (TP) | four all-reduces of activations in each layer (lesson 20) | 4 L · 2 r B d |
+# | pipeline (PP) | permutes of activations, and of their gradients | 2 B d |
+#
+# Computing takes 6 operations for each token and parameter, and PP adds the bubble. A stored parameter takes 16 bytes (lesson 18). We plan for [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p), and assume that each device sends over one of its links. (Lesson 20 assumes a closed ring, on which it sends over two.)
+
+# %%
+# Stated for a chip: 95 GB, 459 TFLOP/s in bfloat16, and 1200 GB/s over its six links in both directions together.
+V5P = {"memory": 95e9, "flops": 459e12, "bandwidth": 1200e9 / 6 / 2}
+
+
+def plan(P, layers, width, tokens, n, micro_batches=32):
+    """For each kind: bytes on a device, seconds to compute, seconds to send."""
+    r, compute = (n - 1) / n, 6 * P * tokens / n / V5P["flops"]
+    acts = 2 * layers * tokens * width  # bytes of the activations between layers, in bfloat16
+    kinds = {  # bytes on a device, elements sent, factor of the bubble
+        "DP": (16 * P + acts / n, 2 * r * P, 1),
+        "FSDP": ((16 * P + acts) / n, 3 * r * P, 1),
+        "TP": (16 * P / n + acts, 8 * layers * r * tokens * width, 1),
+        "PP": ((16 * P + acts) / n, 2 * tokens * width, 1 + (n - 1) / micro_batches),
+    }
+    return {k: (size, compute * bubble, 2 * sent / V5P["bandwidth"]) for k, (size, sent, bubble) in kinds.items()}
+
+
+# %% [markdown]
+# A model has 8 billion parameters, and a step has 32 sequences of 8,192 tokens. Which kinds fit into memory, and which of them is fastest?
+
+
+# %%
+def print_plan(table):
+    for name, (size, compute, send) in table.items():
+        fits = "fits" if size <= V5P["memory"] else "too large"
+        print(f"{name:5s}{size / 1e9:9.1f} GB  {fits:10s} compute {compute:7.3f} s   send {send:7.3f} s")
+
+
+print_plan(plan(P=8e9, layers=32, width=4096, tokens=32 * 8192, n=32))
+
+# %% [markdown]
+# - DP stores 16 · 8 = 128 GB on every device, which is too large.
+# - FSDP stores 1/32 of it. Sending takes 0.47 s, less than computing.
+# - TP sends all activations in every layer, which takes more than ten times as long.
+# - PP sends the least, but the bubble of 32 stages with 32 micro-batches almost doubles the time.
+#
+# So FSDP is best for this model.
+#
+# ### A model with experts
+# In expert parallelism (EP), each device stores one expert of every layer, and all other parameters. The gradients of the other parameters are all-reduced, as in DP. Each layer has four all-to-alls of the B / N tokens of a device, two in each direction. So a device sends 4 r L B d / N elements in addition. A token uses one of N experts.
+
+
+# %%
+def plan_experts(experts, shared, layers, width, tokens, n):
+    """`plan` for a model with n experts, of which a token uses one. `experts`: parameters of all experts together."""
+    used, r = shared + experts / n, (n - 1) / n  # the parameters that a token uses, which EP stores on a device
+    table = plan(experts + shared, layers, width, tokens, n)
+    table = {k: (size, compute * used / (experts + shared), send) for k, (size, compute, send) in table.items()}
+    size = 16 * used + 2 * layers * tokens * width / n
+    elements = 2 * r * shared + 4 * r * layers * tokens * width / n
+    return table | {"EP": (size, table["FSDP"][1], 2 * elements / V5P["bandwidth"])}
+
+
+print("32 experts of 4 billion parameters, and 1 billion other parameters")
+print_plan(plan_experts(128e9, 1e9, layers=32, width=4096, tokens=32 * 8192, n=32))
+
+# %% [markdown]
+# FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 0.12 s.
+#
+# ### When FSDP reaches its limit
+# FSDP sends parameters, so its cost does not depend on the batch. Computing takes longer for a larger batch. Above which batch size does computing take longer than sending? We plan the model with 8 billion parameters for several batches.
 
 # %%
 batches_in_tokens, n = 2.0 ** np.arange(13, 25), 32
 lines = {name: [] for name in ("FSDP", "TP", "PP")}
 for B in batches_in_tokens:
-    table = plan(8e9, 32, 4096, B / 8192, 8192, n, V5P)
+    table = plan(8e9, 32, 4096, B, n)
     for name, values in lines.items():
         values.append(table[name][2])
-compute = [plan(8e9, 32, 4096, B / 8192, 8192, n, V5P)["FSDP"][1] for B in batches_in_tokens]
+compute = [plan(8e9, 32, 4096, B, n)["FSDP"][1] for B in batches_in_tokens]
 _, axes = plots.subplots(height=2.7)
 axes.plot(batches_in_tokens, compute, color=plots.INK, linewidth=3, alpha=0.5, label="computing", linestyle="-")
 for name, values in lines.items():
@@ -653,7 +673,7 @@ of_experts = 4 * EXPERTS * 16 * width * 32  # two products for each place of the
 print(f"operations of one device: {compiled.cost_analysis()['flops']:,.0f}, of the experts alone: {of_experts:,}")
 
 # %% [markdown]
-# The products with the mask need about twice as many operations as the experts, and this ratio grows with the tokens of a device. In the exercise "Send tokens to their experts", you copy the rows by their indices instead.
+# The products with the mask need more than twice as many operations as the experts, and this ratio grows with the tokens of a device. In the exercise "Send tokens to their experts", you copy the rows by their indices instead. The modes `drop` and `fill` of `.at` (lesson 01) treat places beyond the capacity as a mask does.
 #
 # ## Deeper: experts without a capacity
 # On one device, no token has to be dropped. If you sort the tokens by expert, each expert multiplies a block of consecutive rows. The blocks have different sizes, but the sum of the sizes is always the number of tokens, so all shapes are static. `jax.lax.ragged_dot(lhs, rhs, group_sizes)` computes these products. `lhs` has the shape (tokens, k), `rhs` has the shape (experts, k, n), and `group_sizes` contains one size for each expert. How many operations does the program need?
@@ -972,6 +992,6 @@ print_error(lambda: jax.jit(split).trace(shard(np.ones((96, 2), np.float32))), l
 # | more parameters, but not more operations per token | experts, and a router |
 # | static shapes | a capacity, beyond which tokens are dropped |
 # | experts on different devices | a buffer (experts, capacity, width) and two `jax.lax.all_to_all` |
-# | a mesh | FSDP first. Sending activations (TP, PP, EP) helps with many parameters and few tokens |
+# | a mesh | FSDP for large batches |
 #
 # The JAX documentation has a page on [manual parallelism](https://docs.jax.dev/en/latest/201/shard-map.html). In the first exercise, you distribute layers over stages.

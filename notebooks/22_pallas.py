@@ -3,7 +3,7 @@
 #
 # *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/22_pallas/22_pallas.ipynb).* After the core, you can write a kernel on blocks, accumulate across its steps, handle edges, and differentiate it. You can explain why flash attention needs no matrix of scores.
 #
-# **Prerequisites.** `jit` (lesson 03), `custom_vjp` (04), `vmap` (05), Refs (12), memory and precision (15). Try to answer these questions from memory.
+# **Prerequisites.** `jit` (lesson 03), `custom_vjp` (04), Refs (12), memory and precision (15). Try to answer these questions from memory.
 #
 # 1. From 12: `ref` is a Ref with three numbers. How do you read all of them, and how do you add 1 to each of them in place?
 #
@@ -16,7 +16,7 @@
 #
 # <details><summary>Answer</summary>
 #
-# The forward function returns the result and the values that it stores for the backward pass. The backward function takes these values and the cotangent of the result, and returns a cotangent for each argument.
+# The forward function returns the result and the values to store. The backward function takes these values and the cotangent of the result, and returns a cotangent for each argument.
 # </details>
 #
 # 3. From 15: The sum of ones in bfloat16 stops growing at 256 if each partial sum is rounded. Why?
@@ -39,13 +39,12 @@ from grader.learning import plots
 from grader.learning.inspection import print_error, time_ms
 
 jax.config.update("jax_default_matmul_precision", "highest")  # full float32 products on accelerators, too
-interpreted = functools.partial(pl.pallas_call, interpret=True)  # explained below the first kernel
 
 # %% [markdown]
 # ## A kernel is a function on Refs
-# XLA fuses many operations, but it keeps the algorithm that you wrote. **How do you write a fused operation yourself, and decide what is in fast memory?**
+# An accelerator stores arrays in a large, slow memory, and computes on data in a small, fast memory. Attention of 16,384 tokens computes 16,384² scores for each head, which do not fit into fast memory. XLA fuses operations, but it keeps your algorithm, so it writes these scores to slow memory and reads them again. **How do you decide yourself what is in fast memory?**
 #
-# An accelerator stores arrays in a large, slow memory, and computes on data in a small, fast memory next to its compute units. A **[kernel](../docs/glossary.md#kernel)** gets Refs to *blocks* of arrays in fast memory. It returns nothing, and writes its results to its last Refs. `pallas_call` makes a function of arrays from a kernel, and `out_shape` describes its result.
+# You write a **[kernel](../docs/glossary.md#kernel)**. It gets Refs to *blocks* of arrays in fast memory, first those of its inputs, then those of its results. It returns nothing. `pallas_call` turns a kernel into a function of arrays, and `out_shape` describes the result of this function.
 
 
 # %%
@@ -54,14 +53,29 @@ def add_kernel(x_ref, y_ref, out_ref):
 
 
 x = jnp.arange(24, dtype=jnp.float32).reshape(4, 6)
-print(interpreted(add_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x, x))
-print_error(lambda: pl.pallas_call(add_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x, x))
+like_x = jax.ShapeDtypeStruct(x.shape, x.dtype)
+add = pl.pallas_call(add_kernel, out_shape=like_x, interpret=True)
+print(add(x, x))
+print_error(lambda: pl.pallas_call(add_kernel, out_shape=like_x)(x, x))
 
 # %% [markdown]
-# Here, the only block is the whole array. By default, `pallas_call` compiles kernels for TPUs and GPUs, so the second call fails on a CPU. With `interpret=True`, it translates a kernel to ordinary JAX operations, which run on any machine. We use this **interpret mode** throughout. It computes the same values, but *its speed is not that of a compiled kernel*.
-#
+# Here, each block is a whole array. Without `interpret=True`, `pallas_call` compiles the kernel for a TPU or a GPU, so the second call fails on a CPU. In **interpret mode**, it translates the kernel to ordinary JAX operations. We use this mode throughout. The values are the same, but *the speed is not that of a compiled kernel*.
+
+# %%
+interpreted = functools.partial(pl.pallas_call, interpret=True)
+
+# %% [markdown]
 # ## The grid and the blocks
-# Large arrays do not fit into fast memory, so a kernel runs many times. The **[grid](../docs/glossary.md#grid)** is the number of these *steps* along one or several axes. A `BlockSpec` has the shape of a block, and an **index map** from the indices of a step to the position of its block. In this kernel without inputs, each step writes its number.
+# Large arrays do not fit into fast memory. So the kernel runs in many *steps*, each with other blocks. The **[grid](../docs/glossary.md#grid)** is the number of steps along one or several axes. A `BlockSpec` has the shape of a block and an **index map**, which returns the position of the block of a step. For a grid (2, 3) and blocks of shape (2, 2), `pallas_call` corresponds to this loop:
+#
+# ```python
+# for i in range(2):
+#     for j in range(3):  # the last index of the grid changes fastest
+#         row, column = index_map(i, j)  # a position in blocks
+#         kernel(out[2 * row : 2 * row + 2, 2 * column : 2 * column + 2])
+# ```
+#
+# This kernel has no inputs. Each step writes its number. `program_id` is the index of the step along an axis, and `num_programs` is the number of steps along it.
 
 
 # %%
@@ -71,23 +85,28 @@ def number_kernel(out_ref):
 
 
 blocks = pl.BlockSpec((2, 2), lambda i, j: (i, j))
-shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
-print(interpreted(number_kernel, grid=(2, 3), out_specs=blocks, out_shape=shape)())
+print(interpreted(number_kernel, grid=(2, 3), out_specs=blocks, out_shape=like_x)())
 
 # %% [markdown]
-# The grid (2, 3) has six steps, and its last index changes fastest. `program_id` is the index of a step along an axis, and `num_programs` the number of steps along it. In the figure, a kernel adds a row to a matrix. The index map of the row does not use i.
+# In the figure, a kernel adds a row to each row of a matrix. The index map of the row ignores i, so steps 1 and 4 use the same block of it.
 #
 # ![A grid of two by three steps. The blocks of x and of the result have the index map (i, j), and each contains the number of the step that uses it. The blocks of the row have the index map (0, j), so the steps 1 and 4 both use its second block. Step 4 uses the second block in the second row of x. Below, a timeline: while the kernel computes step s, the blocks of step s + 1 are copied to fast memory and the result of step s - 1 is copied back.](../images/pallas_grid.svg)
 
 # %%
-row_block = pl.BlockSpec((1, 2), lambda i, j: (0, j))
-row = 100 * jnp.arange(6.0).reshape(1, 6)
-print(interpreted(add_kernel, grid=(2, 3), in_specs=[blocks, row_block], out_specs=blocks, out_shape=shape)(x, row))
+row_blocks = pl.BlockSpec((1, 2), lambda i, j: (0, j))
+add_row = interpreted(
+    add_kernel,
+    grid=(2, 3),
+    in_specs=[blocks, row_blocks],
+    out_specs=blocks,
+    out_shape=like_x,
+)
+print(add_row(x, 100 * jnp.arange(6.0).reshape(1, 6)))
 
 # %% [markdown]
-# Step 4 has the indices (1, 1). It added 200 and 300 to the middle of the lower rows.
+# Step 4, with the indices (1, 1), added 200 and 300.
 #
-# While a TPU computes one step, it copies the blocks of the next step and the previous result (the timeline in the figure). So each block needs **two buffers**. A kernel that computes little with each element waits for these copies. A kernel is worth writing if it uses a block several times, or avoids writing a large array to slow memory.
+# The lower part of the figure shows a TPU. While it computes a step, it copies the blocks of the next step and the previous result. If the kernel computes little with each element, it waits for these copies. So a kernel is worth writing if it uses a block several times, or avoids writing a large array to slow memory.
 
 # %% [markdown] predict="pallas-index-map"
 # `x` has the shape (4, 6), and blocks have the shape (2, 2). Which block does the index map `lambda i, j: (2 * i, 2 * j)` select in step (1, 1)?
@@ -102,71 +121,84 @@ def copy_kernel(x_ref, out_ref):
     out_ref[...] = x_ref[...]
 
 
-copied = lambda spec: interpreted(copy_kernel, grid=(2, 3), in_specs=[spec], out_specs=blocks, out_shape=shape)(x)
+def copied(spec):
+    return interpreted(copy_kernel, grid=(2, 3), in_specs=[spec], out_specs=blocks, out_shape=like_x)(x)
+
+
 print(copied(pl.BlockSpec((2, 2), lambda i, j: (2 * i, 2 * j))))
 
 # %% [markdown]
 # Interpret mode moved blocks that are outside of `x` back to the edge, and reported nothing. Compiled kernels do not promise this. Other mistakes raise errors (*Deeper: four errors*).
 #
 # ## Accumulate across steps
-# In a sum over an axis, several steps share a block of the result.
+# In a sum over an axis, several steps share a block of the result, which is not initialized.
 
 # %% [markdown] predict="pallas-accumulate"
 # The grid has three steps. Step j reads columns 2j and 2j + 1 of `x`, and every step has the *same* block of the result. The kernel is `out_ref[...] += x_ref[...].sum(axis=1)`. What is the result?
 #
 # - [ ] the sum of each row | This needs sums that start at 0.
 # - [ ] the sum of the last two columns | Steps with the same block share its content, so nothing is lost between them.
-# - [x] NaN | Right. The memory of a result is undefined at first, and interpret mode fills it with NaN.
+# - [x] NaN | Right. Interpret mode fills new memory with NaN.
 
 
 # %%
-def rows_kernel(x_ref, out_ref, start=True):
-    if start:
+def sum_kernel(x_ref, out_ref):
+    out_ref[...] += x_ref[...].sum(axis=1)
 
-        @pl.when(pl.program_id(0) == 0)
-        def _():
-            out_ref[...] = jnp.zeros_like(out_ref)
+
+two_columns = pl.BlockSpec((4, 2), lambda j: (0, j))
+all_sums = pl.BlockSpec((4,), lambda j: (0,))
+sums = jax.ShapeDtypeStruct((4,), jnp.float32)
+in_three_steps = functools.partial(interpreted, grid=3, in_specs=[two_columns], out_specs=all_sums, out_shape=sums)
+print(in_three_steps(sum_kernel)(x))
+
+# %% [markdown]
+# The first step has to set the sums to 0. A Python `if` cannot depend on `program_id`, which is traced. Instead, `pl.when` runs the function below it if a condition holds.
+
+
+# %%
+def rows_kernel(x_ref, out_ref):
+    @pl.when(pl.program_id(0) == 0)
+    def _():
+        out_ref[...] = jnp.zeros_like(out_ref)
 
     out_ref[...] += x_ref[...].sum(axis=1)
 
 
-two_columns, all_sums = pl.BlockSpec((4, 2), lambda j: (0, j)), pl.BlockSpec((4,), lambda j: (0,))
-sums = jax.ShapeDtypeStruct((4,), jnp.float32)
-for start in (False, True):
-    kernel = functools.partial(rows_kernel, start=start)
-    print(interpreted(kernel, grid=3, in_specs=[two_columns], out_specs=all_sums, out_shape=sums)(x))
+print(in_three_steps(rows_kernel)(x))
+print(x.sum(axis=1))
 
 # %% [markdown]
-# If the first step sets the sums to 0, the result is correct. `pl.when` runs the function below it only if a condition holds. A Python `if` cannot depend on `program_id`, which is traced.
-#
-# A block of a result stays in fast memory as long as consecutive steps select it. So in a grid with several axes, the axis that you sum over must come **last**. Otherwise the steps leave a block and select it again. Interpret mode accepts this, but a stricter interpreter rejects it (*Deeper: a stricter interpreter*).
+# A block of a result stays in fast memory as long as *consecutive* steps select it. So in a grid with several axes, the axis that you sum over must come **last**. Otherwise the steps leave a block and select it again. Interpret mode hides this mistake (*Deeper: a stricter interpreter*). On a GPU, steps run in parallel and cannot share a sum (*Deeper: kernels for GPUs*).
 #
 # ## Edges
-# Two blocks of four columns cover the six columns of `x`, and the second extends past the edge. `pl.cdiv(6, 4)` is 2.
+# Two blocks of four columns cover the six columns of `x`, and the second block extends past the edge. `pl.cdiv(6, 4)` divides and rounds up.
 
 # %%
 ragged = pl.BlockSpec((4, 4), lambda j: (0, j))
 run = functools.partial(interpreted, grid=pl.cdiv(6, 4), in_specs=[ragged])
-print("copied correctly:", np.array_equal(run(copy_kernel, out_specs=ragged, out_shape=shape)(x), x))
-print("sums:  ", run(rows_kernel, out_specs=all_sums, out_shape=sums)(x))
+print("copied correctly:", np.array_equal(run(copy_kernel, out_specs=ragged, out_shape=like_x)(x), x))
+print("sums:", run(rows_kernel, out_specs=all_sums, out_shape=sums)(x))
+
+# %% [markdown]
+# What a kernel writes past the edge is dropped, so the copy is correct. What it reads there is undefined. Interpret mode fills it with NaN, but a compiled kernel may read old data. So before a sum, replace these elements by 0. Select them by their *position* in the whole array.
 
 
+# %%
 def masked_kernel(x_ref, out_ref):
     @pl.when(pl.program_id(0) == 0)
     def _():
         out_ref[...] = jnp.zeros_like(out_ref)
 
-    column = pl.program_id(0) * 4 + jax.lax.broadcasted_iota(jnp.int32, (4, 4), 1)  # in the whole array
+    column = 4 * pl.program_id(0) + jax.lax.broadcasted_iota(jnp.int32, (4, 4), 1)  # iota: 0, 1, 2, 3 in each row
     out_ref[...] += jnp.where(column < 6, x_ref[...], 0).sum(axis=1)
 
 
-print("masked:", run(masked_kernel, out_specs=all_sums, out_shape=sums)(x), "  expected:", x.sum(axis=1))
+print("masked sums:", run(masked_kernel, out_specs=all_sums, out_shape=sums)(x))
 
 # %% [markdown]
-# What a kernel writes past the edge is dropped, so the copy is correct. What it reads there is undefined. Interpret mode uses NaN to make the mistake visible, but a compiled kernel may read old data. So before a reduction, replace these elements by *position*, with `jnp.where`: by 0 for a sum, and by -inf for a maximum.
-#
 # ## Scratch arrays
-# An accumulator often needs another shape or dtype than the result. A **scratch array** in fast memory persists from step to step. Its Ref comes after those of the results. This kernel computes the mean of 512 rows of bfloat16 ones, one row in each step.
+# An accumulator often needs another shape or dtype than the result. A **scratch array** stays in fast memory from step to step. `pltpu.VMEM(shape, dtype)` requests one (VMEM is the fast memory of a TPU). Its Ref comes after those of the results. This kernel computes the mean of 512 rows of bfloat16 ones, one row in each step.
 
 
 # %%
@@ -182,21 +214,46 @@ def mean_kernel(x_ref, out_ref, sum_ref):
         out_ref[...] = (sum_ref[...] / 512).astype(out_ref.dtype)
 
 
-ones, one_row = jnp.ones((512, 3), jnp.bfloat16), pl.BlockSpec((1, 3), lambda i: (i, 0))
-for dtype in (jnp.bfloat16, jnp.float32):
-    options = {"in_specs": [one_row], "out_specs": pl.BlockSpec((3,), lambda i: (0,))}
-    options |= {"out_shape": jax.ShapeDtypeStruct((3,), jnp.bfloat16), "scratch_shapes": [pltpu.VMEM((3,), dtype)]}
-    print(f"{jnp.dtype(dtype).name:9s}", interpreted(mean_kernel, grid=512, **options)(ones))
+# %% [markdown]
+# We accumulate in bfloat16 and in float32.
+
+
+# %%
+def mean_of_ones(accumulator):
+    return interpreted(
+        mean_kernel,
+        grid=512,
+        in_specs=[pl.BlockSpec((1, 3), lambda i: (i, 0))],
+        out_specs=pl.BlockSpec((3,), lambda i: (0,)),
+        out_shape=jax.ShapeDtypeStruct((3,), jnp.bfloat16),
+        scratch_shapes=[pltpu.VMEM((3,), accumulator)],
+    )(jnp.ones((512, 3), jnp.bfloat16))
+
+
+print("bfloat16", mean_of_ones(jnp.bfloat16))
+print("float32 ", mean_of_ones(jnp.float32))
 
 # %% [markdown]
 # The bfloat16 sum stops at 256, so the mean is 0.5. With the float32 accumulator, only the result is rounded.
 #
 # ## Flash attention
-# For each head, attention of T tokens is `softmax(q @ k.T / sqrt(d)) @ v`, with a matrix of T x T scores. A softmax needs all scores of a row, so XLA computes the matrix first. For large T, it is in slow memory (*Deeper: kernels for TPUs*).
+# In attention, T tokens have queries, keys and values, the rows of `q`, `k` and `v` with d numbers each. Each result is a weighted mean of all values: `softmax(q @ k.T / sqrt(d)) @ v`. The softmax divides `exp(score)` by the sum of its row. To avoid overflow, it first subtracts the largest score of the row. So XLA computes all T x T scores before it sums.
 #
-# **Flash attention** processes the keys block by block. For each query, it keeps the largest score so far, `top`, the sum of `exp(score - top)`, and the sum of `exp(score - top) * v`. The result is the second sum divided by the first.
+# **Flash attention** needs only one block of scores at a time. It stores the largest score so far, `top`. If a block contains a larger one, then all terms `exp(score - top)` of the sum change by the same factor, `exp(top - new_top)`.
+
+# %%
+top, row_sum = -np.inf, 0.0  # so the first correction is exp(-inf) = 0
+for scores in np.array([[1.0, 2.0], [4.0, 3.0]]):  # two blocks of one row
+    new_top = max(top, scores.max())
+    row_sum = np.exp(top - new_top) * row_sum + np.exp(scores - new_top).sum()
+    top = new_top
+    print(f"after {scores}: top {top}, sum {row_sum:.4f}")
+print(f"in one go: {np.exp(np.array([1, 2, 4, 3]) - 4).sum():.4f}")
+
+# %% [markdown]
+# The same factor corrects the weighted sum of the values, `total_ref` in the kernel.
 #
-# Suppose that a query has the scores 1 and 2 in the first block. Then `top` is 2, and the sum is `exp(1 - 2) + exp(2 - 2)`. The next block contains the score 4. With `top = 4`, the sum would have been `exp(1 - 4) + exp(2 - 4)`, the old sum times `exp(2 - 4)`. So the kernel multiplies both sums by `exp(old top - new top)`, and adds the new block.
+# ![On the left, the arrays in slow memory: four blocks of q along i, four blocks of k and v along j, and four blocks of the result. The four by four blocks of scores between them are dashed, because they are never stored as a whole. The step with i = 1 and j = 2 is outlined. The blocks before it in the order of the grid are done. On the right, the fast memory in this step: a block of q, of k and of v, the block of scores, q @ k.T / sqrt(d), and three scratch arrays that are kept from j to j + 1: top, the largest score, sum, the sum of exp(score - top), and total, the sum of exp(score - top) * v. After the last j, block i of the result is total / sum.](../images/pallas_flash.svg)
 
 
 # %%
@@ -224,23 +281,22 @@ def flash_kernel(q_ref, k_ref, v_ref, out_ref, top_ref, sum_ref, total_ref):
 
 
 # %%
-def flash_attention(q, k, v, queries=64, keys=64, kernel=flash_kernel, **options):
+def flash_attention(q, k, v, queries=64, keys=64, kernel=flash_kernel):
     heads, length, d = q.shape
     some_queries = pl.BlockSpec((None, queries, d), lambda h, i, j: (h, i, 0))
     some_keys = pl.BlockSpec((None, keys, d), lambda h, i, j: (h, j, 0))
-    return pl.pallas_call(
+    return interpreted(
         kernel,
         grid=(heads, length // queries, length // keys),
         in_specs=[some_queries, some_keys, some_keys],
         out_specs=some_queries,
         out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
         scratch_shapes=[pltpu.VMEM((queries, columns), jnp.float32) for columns in (1, 1, d)],
-        **{"interpret": True, **options},
     )(q, k, v)
 
 
 # %% [markdown]
-# Here is the same function without a kernel.
+# The same function without a kernel:
 
 
 # %%
@@ -252,42 +308,59 @@ q, k, v = jax.random.normal(jax.random.key(22), (3, 2, 256, 32))  # two heads, 2
 print("largest difference:", jnp.abs(flash_attention(q, k, v) - attention(q, k, v)).max())
 
 # %% [markdown]
-# How large are the arrays outside of fast memory? We read the largest result of an operation from each jaxpr, without the bodies of kernels.
+# How large are the arrays in slow memory? From each jaxpr, we read the largest result of an operation outside of kernels.
 
 
 # %%
 def largest(function, *args):
-    """The elements of the largest result of an operation in the jaxpr, without the bodies of kernels."""
-    return max(out.aval.size for equation in jax.make_jaxpr(function)(*args).eqns for out in equation.outvars)
+    """The bytes of the largest result of an operation in the jaxpr, outside of kernels."""
+    results = [out.aval for equation in jax.make_jaxpr(function)(*args).eqns for out in equation.outvars]
+    return max(aval.size * aval.dtype.itemsize for aval in results)
 
 
 lengths = [256, 1024, 4096, 16384]
 inputs = [[jax.ShapeDtypeStruct((2, length, 64), jnp.float32)] * 3 for length in lengths]
-elements = {f.__name__: [largest(f, *arrays) for arrays in inputs] for f in (attention, flash_attention)}
 _, axes = plots.subplots(height=2.6)
-for (name, values), marker in zip(elements.items(), "os", strict=True):
-    axes.loglog(lengths, values, marker=marker, label=name)
-axes.set(xlabel="tokens", ylabel="elements of the largest array", xticks=lengths, xticklabels=lengths)
+ends = []
+for function, marker in ((attention, "o"), (flash_attention, "s")):
+    megabytes = [largest(function, *arrays) / 1e6 for arrays in inputs]
+    axes.loglog(lengths, megabytes, marker=marker, label=function.__name__)
+    end = lengths[-1], megabytes[-1]
+    axes.annotate(f"{megabytes[-1]:,.0f} MB", end, (-10, 0), textcoords="offset points", ha="right", va="bottom")
+    ends.append(f"{function.__name__} {megabytes[0]:.2g} and {megabytes[-1]:,.1f}")
+axes.set(xlabel="tokens", ylabel="largest array, MB", xticks=lengths, xticklabels=lengths)
 axes.legend()
-ends = ", ".join(f"{name} {values[0]:,} and {values[-1]:,}" for name, values in elements.items())
-plots.show(f"The elements of the largest array outside of kernels, for 256 and for 16,384 tokens: {ends}.")
+plots.show(f"The megabytes of the largest array outside of kernels, for 256 and for 16,384 tokens: {', '.join(ends)}.")
 
 # %% [markdown]
-# The scores in `attention` grow with T². The largest array of `flash_attention` is the result, which grows with T. The blocks and scratch arrays in fast memory do not depend on T. Both versions compute the same two products.
+# The scores in `attention` grow with T². The largest array of `flash_attention` is the result, which grows with T. The blocks and scratch arrays do not depend on T.
 #
 # ## Gradients
-# JAX 0.10.2 cannot differentiate a kernel that uses `program_id`. It raises an `AssertionError` without a message. The `custom_vjp` below stores only the inputs, and its backward pass recomputes the attention.
+# JAX 0.10.2 cannot differentiate a kernel that uses `program_id`. It raises an `AssertionError` without a message.
 
 # %%
 print_error(lambda: jax.grad(lambda q: flash_attention(q, k, v).sum())(q))
-differentiable = jax.custom_vjp(lambda q, k, v: flash_attention(q, k, v))
-differentiable.defvjp(
-    lambda q, k, v: (flash_attention(q, k, v), (q, k, v)),
-    lambda stored, cotangent: jax.vjp(attention, *stored)[1](cotangent),
-)
-weighted = lambda f: jax.grad(lambda q, k, v: (f(q, k, v) * v).sum(), argnums=(0, 1, 2))(q, k, v)
-differences = jax.tree.map(lambda one, other: jnp.abs(one - other).max(), weighted(differentiable), weighted(attention))
-print("largest difference of a gradient:", max(differences))
+
+# %% [markdown]
+# So you supply the rule. This `custom_vjp` stores only the inputs, and its backward pass computes the attention again, without a kernel.
+
+
+# %%
+@jax.custom_vjp
+def differentiable(q, k, v):
+    return flash_attention(q, k, v)
+
+
+def backward(stored, cotangent):
+    return jax.vjp(attention, *stored)[1](cotangent)
+
+
+differentiable.defvjp(lambda q, k, v: (flash_attention(q, k, v), (q, k, v)), backward)
+for argument in range(3):
+    one, other = (
+        jax.grad(lambda *a, f=f: jnp.sin(f(*a)).sum(), argument)(q, k, v) for f in (differentiable, attention)
+    )
+    print(f"largest difference for {'qkv'[argument]}:", jnp.abs(one - other).max())
 
 # %% [markdown]
 # The gradients are correct, but this backward pass computes the matrix of scores. In the exercises, you write a backward kernel for a simpler function.
@@ -301,18 +374,19 @@ print("largest difference of a gradient:", max(differences))
 # | the index of a step, the size of the grid | `pl.program_id(axis)`, `pl.num_programs(axis)` |
 # | a sum across steps | the same block of the result in consecutive steps, set to 0 with `@pl.when` |
 # | an accumulator of another dtype | `scratch_shapes=[pltpu.VMEM(shape, dtype)]` |
-# | blocks that do not divide an array | `pl.cdiv` for the grid, and `jnp.where` on positions before a reduction |
+# | blocks that do not divide an array | `pl.cdiv` for the grid, and `jnp.where` on positions before a sum or a maximum |
 # | a gradient | `jax.custom_vjp` with a kernel for the backward pass |
 #
-# The JAX documentation has a guide to [Pallas](https://docs.jax.dev/en/latest/pallas/index.html). In the first exercise, you complete the grid of a kernel.
+# The JAX documentation has a guide to [Pallas](https://docs.jax.dev/en/latest/pallas/index.html).
 #
 # ## Deeper: four errors
+# Each of these calls contains one mistake. Find it before you read the explanation below.
 
 # %%
-print_error(lambda: copied(pl.BlockSpec((2, 2), lambda i: (i, 0))))  # an index for each axis of the grid
-print_error(lambda: copied(pl.BlockSpec((2, 3), lambda i, j: (i, j))))  # 2 x 3 into 2 x 2
-print_error(lambda: interpreted(lambda x_ref, out_ref: x_ref[...] + 1, out_shape=shape)(x))
-print_error(lambda: interpreted(lambda x_ref, out_ref: out_ref.__setitem__(..., x_ref[...] + x), out_shape=shape)(x))
+print_error(lambda: copied(pl.BlockSpec((2, 2), lambda i: (i, 0))))
+print_error(lambda: copied(pl.BlockSpec((2, 3), lambda i, j: (i, j))))
+print_error(lambda: interpreted(lambda x_ref, out_ref: x_ref[...] + 1, out_shape=like_x)(x))
+print_error(lambda: interpreted(lambda x_ref, out_ref: out_ref.__setitem__(..., x_ref[...] + x), out_shape=like_x)(x))
 
 # %% [markdown]
 # The first index map takes one index, but the grid has two axes. The second kernel writes a block of shape (2, 3) to one of shape (2, 2). The third kernel returns a value instead of writing it. The last one closes over an array, but every array that a kernel reads has to be an argument.
@@ -374,7 +448,9 @@ def double_kernel(x_ref, out_ref):
 
 
 part = pl.BlockSpec((2, 6), lambda i: (i, 0))
-call = interpreted(double_kernel, grid=2, in_specs=[part], out_specs=part, out_shape=shape, input_output_aliases={0: 0})
+call = interpreted(
+    double_kernel, grid=2, in_specs=[part], out_specs=part, out_shape=like_x, input_output_aliases={0: 0}
+)
 kept = x + 0
 print("not donated:", jax.jit(call)(kept)[0], "  the argument:", kept[0])
 donated = jax.jit(call, donate_argnums=0)
@@ -491,7 +567,7 @@ print_error(lambda: lowered((64, 64)))
 # | 8,192 | 0.54 GB | 0 |
 # | 32,768 | 8.59 GB | 0 |
 #
-# The TPU quickstart in the JAX documentation uses `pl.kernel`, in which you allocate fast memory and start copies yourself. `pallas_call` derives both from the specs.
+# The TPU quickstart in the JAX documentation uses `pl.kernel`, in which you allocate fast memory and start copies yourself. `pallas_call` derives both from the specs. Inside `pl.kernel`, `pltpu.emit_pipeline` does the same, with a grid and specs as in this lesson.
 #
 # For TPUs, also state which axes of the grid are independent, so that several cores can share them: `compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary"))`.
 #
@@ -549,7 +625,9 @@ else:
 # We map a kernel for one matrix over five matrices, and read the grid from the jaxpr.
 
 # %%
-mapped = jax.make_jaxpr(jax.vmap(lambda x: run(copy_kernel, out_specs=ragged, out_shape=shape)(x)))(jnp.ones((5, 4, 6)))
+mapped = jax.make_jaxpr(jax.vmap(lambda x: run(copy_kernel, out_specs=ragged, out_shape=like_x)(x)))(
+    jnp.ones((5, 4, 6))
+)
 [equation] = mapped.eqns
 print("grid:", equation.params["grid_mapping"].grid)
 print("block:", equation.params["grid_mapping"].block_mappings[0].block_shape)

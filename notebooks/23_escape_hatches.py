@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 23 · Escape hatches: callbacks and the FFI
 #
-# *The core takes about 35 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/23_escape_hatches/23_escape_hatches.ipynb).* After the core, you can call Python and C++ from a compiled program, batch and differentiate these calls, run them on several devices, and state what they cost.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/23_escape_hatches/23_escape_hatches.ipynb).* After the core, you can call Python and C++ from a compiled program, batch and differentiate these calls, run them on several devices, and state what they cost.
 #
 # **Prerequisites.** Tracing and `jit` (lessons 02, 03), custom derivative rules (04), `vmap` (05), `shard_map` (19). Try to answer these questions from memory.
 #
@@ -53,7 +53,7 @@ from grader.learning.inspection import list_collectives, print_error, time_ms
 #
 # ![A ladder with five rungs, from the bottom to the top. First rung, jnp and jit: you write mathematics, and XLA chooses kernels, fusion and layout. Second rung, shardings: you choose where arrays are stored, and XLA inserts communication. Third rung, shard_map: you write the program of one device with its collectives, and XLA still compiles the local operations. Fourth rung, Pallas: you write a kernel and its blocks, and JAX still traces it. Fifth rung, FFI: you write C++ or CUDA, and XLA only passes buffers. Beside the ladder, callbacks lead from the lower three rungs to Python on the host.](../images/escape_hatches_ladder.svg)
 #
-# On higher rungs, you control more, and JAX does less for you. JAX cannot look inside a callback or an FFI call, so you supply the types of the results and the rules for `vmap` and gradients. This lesson is about callbacks and the FFI.
+# On higher rungs, you control more, and JAX does less for you. JAX cannot look inside a callback or an FFI call. So you supply the type of the result, and the rules for `vmap` and for gradients.
 #
 # ## Call Python from a compiled program
 # This NumPy function has a loop that depends on its values. Tracing it fails.
@@ -73,20 +73,23 @@ def halvings(x):
 x = jnp.array([0.5, 3, 100])
 print_error(lambda: jax.jit(halvings)(x), length=200)
 
-
 # %% [markdown]
 # `jax.pure_callback(function, result_type, *args)` calls a [host function](../docs/glossary.md#host-callback), which is a Python function outside of the program. While JAX traces, the function does not run, so you declare the shape and the dtype of its result.
 
 
 # %%
-def halvings_on_host(x, **options):
-    return jax.pure_callback(halvings, jax.ShapeDtypeStruct(x.shape, jnp.int32), x, **options)
+def halvings_on_host(x):
+    return jax.pure_callback(halvings, jax.ShapeDtypeStruct(x.shape, jnp.int32), x)
 
 
 print(jax.jit(lambda x: halvings_on_host(x) + 1)(x))
-print(jax.make_jaxpr(halvings_on_host)(x).eqns[0].primitive)
+print(jax.make_jaxpr(halvings_on_host)(x))
+
+# %% [markdown]
+# In the jaxpr, the call is one operation with the declared type. When the program runs, the arguments are copied to the host, the program waits for Python, and the result is copied back. A result of another shape raises an error.
 
 
+# %%
 def last_line(call):
     """Prints the last line of the exception that call() raises. The lines before it quote the traceback of the host."""
     try:
@@ -99,14 +102,8 @@ wrong_type = jax.ShapeDtypeStruct((2,), jnp.int32)
 last_line(lambda: jax.jit(lambda x: jax.pure_callback(halvings, wrong_type, x))(x))
 
 # %% [markdown]
-# If the result has another shape, the program raises an error when it runs. (JAX converts float64 results to float32 if 64-bit types are disabled.) The arguments are copied to the host and the result back, and the program waits for Python.
-
-# %% [markdown] predict="hatches-pure"
-# "Pure" is a promise. Equal arguments give equal results, and nothing else happens. A host function `f` counts its calls. How often does it run in `jax.jit(lambda x: jax.lax.fori_loop(0, 5, lambda i, total: total + f(x), 0 * x))(x)`, if `f` is called with `pure_callback`?
-#
-# - [ ] five times | The loop has five iterations, but the argument of `f` is the same in each of them.
-# - [x] once | Right. The result does not change in the loop, so the call is moved out of it. The promise allows this.
-# - [ ] never | The result is used. A call whose result is not used is removed.
+# ## What "pure" promises
+# Equal arguments give equal results, and nothing else happens. To see what JAX does with this promise, we break it: `record` also notes each call.
 
 # %%
 seen = []  # the shape of the argument in each call
@@ -117,27 +114,42 @@ def record(values):
     return np.asarray(values, np.float32)
 
 
-def pure(x):
-    return jax.pure_callback(record, jax.ShapeDtypeStruct(x.shape, jnp.float32), x, vmap_method="sequential")
-
-
-# %% [markdown]
-# `calls_of` returns the shape of the argument in each call.
-
-
-# %%
-def calls_of(call):
-    """The shapes of the arguments in all calls of `record`."""
+def calls_of(program, *args):
+    """Runs program(*args). Returns the shapes of the arguments in all calls of `record`."""
     seen.clear()
-    jax.block_until_ready(call())
+    jax.block_until_ready(program(*args))
     jax.effects_barrier()  # waits for callbacks that return nothing
     return list(seen)
 
 
-print("in a loop: ", calls_of(lambda: jax.jit(lambda x: jax.lax.fori_loop(0, 5, lambda i, s: s + pure(x), 0 * x))(x)))
-print("not used:  ", calls_of(lambda: jax.jit(lambda x: (pure(x), x + 1)[1])(x)))
+# %% [markdown]
+# `in_a_loop` calls `record` in a loop with five iterations.
+
+
+# %%
+def pure(x):
+    return jax.pure_callback(record, jax.ShapeDtypeStruct(x.shape, jnp.float32), x, vmap_method="sequential")
+
+
+@jax.jit
+def in_a_loop(x):
+    return jax.lax.fori_loop(0, 5, lambda i, total: total + pure(x), 0 * x)
+
+
+# %% [markdown] predict="hatches-pure"
+# How often does `in_a_loop(x)` call `record`?
+#
+# - [ ] five times | The loop has five iterations, but the argument is the same in each of them.
+# - [x] once | Right. The result does not change in the loop, so the compiler moves the call out of the loop. The promise allows this.
+# - [ ] never | The result is used. A call whose result is not used is removed.
+
+# %%
+print("in a loop:", calls_of(in_a_loop, x))
+print("not used: ", calls_of(jax.jit(lambda x: (pure(x), x + 1)[1]), x))
 
 # %% [markdown]
+# The five iterations share one call. The unused call is removed.
+#
 # ## Three kinds of callbacks
 # | | returns values | may have side effects | runs |
 # |---|---|---|---|
@@ -145,7 +157,7 @@ print("not used:  ", calls_of(lambda: jax.jit(lambda x: (pure(x), x + 1)[1])(x))
 # | `jax.pure_callback(f, type, *args)` | yes | no | when its result is needed: perhaps never, perhaps several times |
 # | `io_callback(f, type, *args, ordered=...)` | yes, or None | yes, such as reading a file | exactly as often as the program states |
 #
-# The next cell counts the calls of each kind in eight situations.
+# We count the calls of each kind in five programs around one call `f(x)`.
 
 # %%
 same = lambda x: jax.ShapeDtypeStruct(x.shape, jnp.float32)
@@ -155,49 +167,40 @@ KINDS = {
     "io_callback": lambda x: io_callback(record, same(x), x),
     "io, ordered": lambda x: io_callback(record, same(x), x, ordered=True),
 }
-
-# %% [markdown]
-# Each situation is a program around one call `f(x)`.
-
-# %%
 row = jnp.ones(3)
-SITUATIONS = {
-    "jit, two calls": lambda f: [jax.jit(lambda x: f(x).sum())(v) for v in (row, 2 * row)],
+PROGRAMS = {
+    "jit, called twice": lambda f: [jax.jit(lambda x: f(x).sum())(v) for v in (row, 2 * row)],
     "result not used": lambda f: jax.jit(lambda x: (f(x), x)[1])(row),
     "scan, 3 steps": lambda f: jax.jit(lambda x: jax.lax.scan(lambda c, _: (f(c), None), x, length=3)[0])(row),
-    "cond, not taken": lambda f: jax.jit(lambda x: jax.lax.cond(x[0] > 5, f, lambda x: x, x))(row),
     "vmap over 4": lambda f: jax.vmap(f)(jnp.ones((4, 3))),
-    "vmap of cond": lambda f: jax.vmap(lambda x: jax.lax.cond(x[0] > 0, f, lambda x: x, x))(jnp.eye(4, 3)),
     "grad": lambda f: jax.grad(lambda x: f(x).sum())(row),
-    "grad, checkpoint": lambda f: jax.grad(jax.checkpoint(lambda x: jnp.sin(f(x)).sum()))(row),
 }
 
 # %% [markdown]
-# Which numbers do you expect to be 0?
+# `count_calls` prints a table of these numbers. Which of them do you expect to be 0?
+
 
 # %%
-table = {}
-for situation, run in SITUATIONS.items():
-    for kind, f in KINDS.items():
-        try:
-            table[situation, kind] = str(len(calls_of(lambda run=run, f=f: run(f))))
-        except Exception as problem:
-            table[situation, kind] = "error"
-_, axes = plots.subplots(height=3.2)
-for (situation, kind), text in table.items():
-    place = list(KINDS).index(kind), list(SITUATIONS).index(situation)
-    axes.text(*place, text, ha="center", va="center", color=plots.COLOURS[1] if text == "error" else plots.INK)
-axes.set(xlim=(-0.5, 3.5), ylim=(7.5, -0.5), xticks=range(4), xticklabels=KINDS, title="calls of the host function")
-axes.set_yticks(range(8), SITUATIONS)
-axes.tick_params(length=0)
-rows = [f"{s}: {', '.join(f'{k} {table[s, k]}' for k in KINDS)}" for s in SITUATIONS]
-plots.show("The number of calls of a host function. " + "; ".join(rows) + ".")
+def count_calls(programs):
+    """Prints how often each program calls `record` with each kind of callback, or "error"."""
+    print(f"{'':20s}", *(f"{kind:>15s}" for kind in KINDS))
+    for name, program in programs.items():
+        counts = []
+        for f in KINDS.values():
+            try:
+                counts.append(len(calls_of(program, f)))
+            except Exception:
+                counts.append("error")
+        print(f"{name:20s}", *(f"{count:>15}" for count in counts))
+
+
+count_calls(PROGRAMS)
 
 # %% [markdown]
-# Pure and io callbacks have no derivative. Ordered callbacks cannot be batched. In a vmapped `cond`, both branches run for each element, so `debug.callback` also runs where the branch is not taken, and `io_callback` is rejected. With `checkpoint`, the forward pass runs again, and so does its `debug.callback`.
+# Only `pure_callback` omits the call whose result is not used. Pure and io callbacks have no derivative. Ordered callbacks cannot be batched, because a batch has no order.
 #
 # ## One call for a batch
-# Under `vmap`, a callback needs `vmap_method`, which states what the host function accepts. The next cell calls a function of two arguments, of which only the first has a batch axis.
+# Under `vmap`, a pure callback needs `vmap_method`, which states what the host function accepts. The next cell calls a function of two arguments, of which only the first has a batch axis.
 
 # %%
 shapes = []
@@ -212,13 +215,13 @@ for method in ("sequential", "expand_dims", "broadcast_all"):
     one = lambda a, b, method=method: jax.pure_callback(add, same(a), a, b, vmap_method=method)
     shapes.clear()
     jax.block_until_ready(jax.vmap(one, in_axes=(0, None))(jnp.ones((4, 3)), jnp.ones(3)))
-    print(f"{method:14s} {len(shapes)} calls, with {shapes[0]}")
+    print(f"{method:14s} calls: {len(shapes)}, shapes of the arguments: {shapes[0]}")
 
 # %% [markdown]
-# `"sequential"` calls the function once for each element. The other two make one call with a leading batch axis. With `"expand_dims"`, an argument without a batch gets an axis of size 1, so the host function has to broadcast. With `"broadcast_all"`, it gets copies. Without `vmap_method`, `vmap` raises an error.
+# `"sequential"` calls the function once for each element. The other two make one call with a leading batch axis. With `"expand_dims"`, an argument without a batch gets an axis of size 1, so the host function has to broadcast. With `"broadcast_all"`, it gets copies.
 #
 # ## A derivative for a host function
-# Suppose that a simulator computes a curve, and a second host function its derivative. `jax.custom_jvp` combines the two.
+# Suppose that a simulator computes a curve, here `np.sinc`, and a second host function its derivative. `jax.custom_jvp` combines the two.
 
 
 # %%
@@ -239,17 +242,19 @@ def curve_jvp(primals, tangents):
 
 
 # %% [markdown]
-# Compare its gradients with those of `jnp.sinc`.
+# Compare its gradients with those of `jnp.sinc`, which JAX can trace.
 
 # %%
-at = jnp.linspace(0.1, 4, 120)
+at = jnp.linspace(0.1, 4, 121)
 values, gradients = jax.jit(jax.vmap(jax.value_and_grad(curve)))(at)
+expected = jax.vmap(jax.grad(jnp.sinc))(at)
 _, axes = plots.subplots(height=2.3)
 axes.plot(at, values, label="value from the host")
 axes.plot(at, gradients, label="gradient")
+axes.plot(at[::8], expected[::8], "o", color=plots.INK, markersize=4, label="gradient of jnp.sinc")
 axes.legend()
-worst = np.abs(np.asarray(gradients) - np.asarray(jax.vmap(jax.grad(jnp.sinc))(at))).max()
-plots.show(f"A curve of a host function and its gradient at 120 points. It differs from JAX's by {worst:.1e} at most.")
+worst = jnp.abs(gradients - expected).max()
+plots.show(f"A curve of a host function and its gradient at 121 points. It differs from JAX's by {worst:.1e} at most.")
 
 # %% [markdown]
 # The host returns the derivative, and JAX multiplies it by the tangent. JAX can transpose this product for reverse mode. If the host computed the whole tangent, `grad` would fail, because JAX cannot transpose a callback.
@@ -271,11 +276,10 @@ run = jax.jit(lambda: jax.lax.scan(step, 0, jnp.arange(4))[0])
 print(run(), run())
 jax.effects_barrier()  # before the log is read
 print(lines)
-print("effects:", [type(effect).__name__ for effect in jax.make_jaxpr(run)().effects])
 
 # %% [markdown] predict="hatches-devices"
 # ## Callbacks on several devices
-# `x` has the shape `(16,)` and is partitioned over eight devices. The compiled function `jax.jit(pure)(x)` contains a callback. What does the host function get?
+# `spread` has the shape `(16,)` and is partitioned over eight devices. What does the host function get in `jax.jit(pure)(spread)`?
 #
 # - [ ] eight calls with two numbers each | This happens inside `shard_map`.
 # - [x] one call with all sixteen numbers | Right. XLA cannot partition a Python function. It gathers the array on one device, which makes the call.
@@ -286,14 +290,16 @@ mesh = jax.make_mesh((8,), ("d",), devices=list(devices.mesh((8,), ("all",)).dev
 jax.set_mesh(mesh)  # for the rest of the notebook
 spread = jax.device_put(np.arange(16, dtype=np.float32), P("d"))
 on_shards = jax.shard_map(pure, in_specs=P("d"), out_specs=P("d"))
-print("jit:      ", calls_of(lambda: jax.jit(pure)(spread)))
-print("shard_map:", calls_of(lambda: jax.jit(on_shards)(spread)))
+print("jit:      ", calls_of(jax.jit(pure), spread))
+print("shard_map:", calls_of(jax.jit(on_shards), spread))
 
 # %% [markdown]
 # Inside `shard_map`, each device calls the host with its shard. The order of the devices is not specified.
 #
 # ## C++: the foreign function interface
-# With the [FFI](../docs/glossary.md#ffi), XLA calls a compiled function with pointers to its buffers, and no Python runs. This handler computes the RMS norm of each row.
+# With the [FFI](../docs/glossary.md#ffi), XLA calls a compiled function with pointers to its buffers, and no Python runs. It takes three steps.
+#
+# **First, write a handler.** This one computes the RMS norm of each row. It reads the buffer `x` and fills the buffer `y`. `Bind()` lists its attributes, arguments and results in order. An *attribute* is a constant of the program, such as `eps`.
 
 # %%
 RMS_NORM = r"""
@@ -317,7 +323,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(rms_norm, RmsNorm, ffi::Ffi::Bind()
 """
 
 # %% [markdown]
-# `Bind()` lists attributes, arguments and results in the order of the function. An *attribute* is a constant of the program, such as `eps`. `native.load` runs `g++ -std=c++17 -O1 -shared -fPIC -I <jax.ffi.include_dir()>` and loads the library. Then you register the handler under a name. Without g++, the cell prints a sentence, and the cells about the FFI do nothing.
+# **Second, compile it and register it as a *target*, under a name.** `native.load` runs `g++ -std=c++17 -O1 -shared -fPIC -I <jax.ffi.include_dir()>` and loads the library. Without g++, it prints a sentence, and the following cells about the FFI do nothing.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -326,9 +332,14 @@ with tempfile.TemporaryDirectory() as folder:
     library = native.load(source)
 cpu = jax.devices()[0].platform == "cpu"
 if have_ffi := library is not None and cpu:
-    jax.ffi.register_ffi_target("rms_norm", jax.ffi.pycapsule(library.rms_norm), platform="cpu")
+    capsule = jax.ffi.pycapsule(library.rms_norm)  # a Python object with the pointer to the handler
+    jax.ffi.register_ffi_target("rms_norm", capsule, platform="cpu")
+
+# %% [markdown]
+# **Third, call it** with the type of the result. `rms_jnp` is the same function without C++.
 
 
+# %%
 def rms_ffi(x, eps=1e-5):
     call = jax.ffi.ffi_call("rms_norm", jax.ShapeDtypeStruct(x.shape, x.dtype), vmap_method="broadcast_all")
     return call(x, eps=np.float32(eps))
@@ -338,16 +349,18 @@ def rms_jnp(x, eps=1e-5):
     return x * jax.lax.rsqrt(jnp.mean(x**2, axis=-1, keepdims=True) + eps)
 
 
-# %% [markdown]
-# The next cell compares the handler with `jnp`, batches it, and causes four errors.
-
-# %%
 rng = np.random.default_rng(23)
 data = jnp.asarray(rng.normal(size=(4, 6, 32)), jnp.float32)
 if have_ffi:
     print("largest difference:", jnp.abs(jax.jit(rms_ffi)(data) - rms_jnp(data)).max())
     along_axis_1 = jax.vmap(rms_ffi, in_axes=1)(data)  # one call, with a leading batch axis
     print("under vmap:        ", jnp.abs(along_axis_1 - rms_jnp(jnp.swapaxes(data, 0, 1))).max())
+
+# %% [markdown]
+# Four mistakes are common: an attribute of another dtype, an array of another dtype, an unknown name, and a missing gradient.
+
+# %%
+if have_ffi:
     like = jax.ShapeDtypeStruct(data.shape, data.dtype)
     last_line(lambda: jax.ffi.ffi_call("rms_norm", like)(data, eps=1e-5))
     last_line(lambda: rms_ffi(data.astype(jnp.bfloat16)))
@@ -355,7 +368,7 @@ if have_ffi:
     print_error(lambda: jax.grad(lambda x: rms_ffi(x).sum())(data))
 
 # %% [markdown]
-# The four errors are the usual ones. A Python float becomes a 64-bit attribute, so write `np.float32(eps)`. A handler accepts only the dtypes that it lists. An unknown name fails only after tracing. And there is no gradient. XLA checks dtypes, but not sizes, so a handler should compare sizes itself, as `norms.cc` of the exercises does. Otherwise it may write outside of its buffer.
+# A Python float becomes a 64-bit attribute, so write `np.float32(eps)`. XLA checks dtypes, but not sizes. So a handler should compare sizes itself, as `norms.cc` of the exercises does. Otherwise it may write outside of its buffer.
 #
 # ## A gradient for the FFI
 # Let s = 1 / √(mean(x²) + eps), so y = s · x. Because s depends on every element of its row, the gradient with respect to x has two terms, s · dy and -s³ · x · mean(dy · x). This version computes their sum with `jnp`. In the exercises, a second handler computes it.
@@ -377,47 +390,34 @@ if have_ffi:
     found, wanted = (jax.jit(jax.grad(lambda x, f=f: jnp.sin(f(x, 1e-5)).sum()))(data) for f in (rms_norm, rms_jnp))
     print("largest difference of the gradients:", jnp.abs(found - wanted).max())
 
-# %% [markdown] predict="hatches-hole"
+# %% [markdown]
 # ## The FFI on several devices
-# Under `jit` alone, XLA gathers a partitioned array before an FFI call. Inside `shard_map`, each device calls the handler with its shard. The rows of `rows` are partitioned over eight devices. What does `jax.shard_map(rms_ffi, in_specs=P("d"), out_specs=P())(rows)` do? (`out_specs=P()` states that all devices have equal results.)
-#
-# - [ ] It raises an error | It should. JAX would reject the same `out_specs` for `rms_jnp`.
-# - [x] It returns the rows of one device | Right. In JAX 0.10.2, the result of an FFI call has a type that does not vary, and the check relies on this type.
-# - [ ] It gathers all rows | `out_specs` never communicates.
+# Under `jit` alone, XLA gathers a partitioned array before an FFI call, as before a callback. Inside `shard_map`, each device calls the handler with its shard.
 
 # %%
 if have_ffi:
     rows = jax.device_put(rng.normal(size=(16, 32)).astype(np.float32), P("d"))
-    whole = jax.jit(rms_ffi)
-    print("jit:      ", [(one.kind, one.elements) for one in list_collectives(whole, rows)])
     mapped = jax.jit(jax.shard_map(rms_ffi, in_specs=P("d"), out_specs=P("d")))
-    print("shard_map:", [(one.kind, one.elements) for one in list_collectives(mapped, rows)], mapped(rows).shape)
-    print("out_specs=P():", jax.shard_map(rms_ffi, in_specs=P("d"), out_specs=P())(rows).shape)
-    print_error(lambda: jax.shard_map(rms_jnp, in_specs=P("d"), out_specs=P())(rows), length=180)
+    for name, program in {"jit": jax.jit(rms_ffi), "shard_map": mapped}.items():
+        print(f"{name:9s}", [(one.kind, one.elements) for one in list_collectives(program, rows)])
 
-# %% [markdown]
-# The same holds for callbacks. Cast the result with `jax.lax.pcast` directly after the call. Then the check works again. Gradients need this cast too, *inside* the function with the custom rule.
-
+# %% [markdown] predict="hatches-hole"
+# `out_specs=P()` states that all devices have equal results. JAX checks this with the type of the result, which does not vary for an FFI call in JAX 0.10.2. Here, each device has other rows. What does `jax.shard_map(rms_ffi, in_specs=P("d"), out_specs=P())(rows)` do?
+#
+# - [ ] It raises an error | JAX rejects these `out_specs` for `rms_jnp`, whose type varies. Here, the type does not vary.
+# - [x] It returns the rows of one device | Right. The check accepts the type, although the rows differ.
+# - [ ] It gathers all rows | `out_specs` never communicates.
 
 # %%
-def gradient_error(cast):
-    def call(x):
-        y = rms_ffi(x)
-        return jax.lax.pcast(y, "d", to="varying") if cast else y
-
-    norm = jax.custom_vjp(call)
-    norm.defvjp(lambda x: (call(x), x), functools.partial(rms_backward, 1e-5))
-    on_shards = jax.shard_map(lambda x: jnp.sin(norm(x) * x), in_specs=P("d"), out_specs=P("d"))
-    found = jax.jit(jax.grad(lambda x: on_shards(x).sum()))(rows)
-    return jnp.abs(found - jax.grad(lambda x: jnp.sin(rms_jnp(x) * x).sum())(rows)).max()
-
-
 if have_ffi:
-    print("error of the gradient without pcast:", gradient_error(False))
-    print("error of the gradient with pcast:   ", gradient_error(True))
+    print("rms_ffi:", jax.shard_map(rms_ffi, in_specs=P("d"), out_specs=P())(rows).shape, "of", rows.shape)
+    varying = lambda x: jax.lax.pcast(rms_ffi(x), "d", to="varying")
+    for name, function in {"rms_jnp": rms_jnp, "rms_ffi and pcast": varying}.items():
+        print(f"{name}:", end=" ")
+        print_error(lambda f=function: jax.shard_map(f, in_specs=P("d"), out_specs=P())(rows), length=150)
 
 # %% [markdown]
-# Without the cast, JAX adds the cotangents of all devices. The result is wrong, and no error is raised.
+# With `jax.lax.pcast` directly after the call, the check works again. Callbacks need this cast, too. If the call has a custom gradient, the cast belongs *inside* that function. Otherwise gradients are silently wrong (*Deeper: gradients inside shard_map*).
 #
 # ## What each rung costs
 # The next cells time the RMS norm on each rung, for a small and a larger array. The Pallas kernel runs in interpret mode (lesson 22). The last two bars of the plot use eight simulated devices, which share one CPU.
@@ -460,6 +460,9 @@ for size in ((64, 64), (4096, 512)):
         calls = [functools.partial(f, v) for f in ON_ONE.values()]
         measured[size] = time_ms(*calls, *(functools.partial(f, many) for f in ON_EIGHT.values()))
 
+# %% [markdown]
+# Each pair of bars is one rung.
+
 # %%
 _, axes = plots.subplots(height=3.6)
 for place, (size, times) in enumerate(measured.items()):
@@ -475,7 +478,64 @@ shown = [f"{s}: " + ", ".join(f"{k} {t:.3g} ms" for k, t in zip(RUNGS, ts, stric
 plots.show("The time of an RMS norm on each rung. " + "; ".join(shown) + ".")
 
 # %% [markdown]
-# For the small array, the time is mostly the overhead of a call, and the callback has to enter Python. For the larger array, the work itself counts, and in our runs, this simple C++ loop was slower than XLA's program. So measure before you leave `jnp`. Use the FFI for algorithms that XLA cannot express well, and for existing libraries.
+# For the small array, the time is mostly the overhead of a call. In our runs, it was smaller for the FFI than for the callback, which has to enter Python. For the larger array, the work itself counts, and this simple C++ loop was not faster than XLA's program. So measure before you leave `jnp`. Use the FFI for algorithms that XLA cannot express well, and for existing libraries.
+#
+# ## Summary
+#
+# | you want | you write |
+# |---|---|
+# | a value from Python, without side effects | `jax.pure_callback(f, jax.ShapeDtypeStruct(shape, dtype), x)` |
+# | to read or write something on the host | `io_callback(f, result_type, x, ordered=True)` |
+# | to print or plot, also under `grad` and `vmap` | `jax.debug.callback(f, x)` |
+# | one host call for a batch | `vmap_method="expand_dims"` or `"broadcast_all"` |
+# | a gradient | `jax.custom_jvp` or `jax.custom_vjp` around the call |
+# | all callbacks to have run | `jax.effects_barrier()` |
+# | C++ | a handler, `register_ffi_target`, `jax.ffi.ffi_call(name, types)(x, eps=np.float32(eps))` |
+# | no gather before the call | the call inside `jax.shard_map`, and `jax.lax.pcast(result, axes, to="varying")` directly after it |
+# | CUDA | `platform="CUDA"`, and a handler that takes a stream |
+#
+# The JAX documentation has pages on [callbacks](https://docs.jax.dev/en/latest/external-callbacks.html) and on the [FFI](https://docs.jax.dev/en/latest/ffi.html). In the first exercise, you call a table of tides.
+#
+# ## Deeper: callbacks in branches and under checkpoint
+# We count the calls of four more programs.
+
+# %%
+count_calls(
+    {
+        "cond, taken": lambda f: jax.jit(lambda x: jax.lax.cond(x[0] > 0, f, lambda x: x, x))(row),
+        "cond, not taken": lambda f: jax.jit(lambda x: jax.lax.cond(x[0] > 5, f, lambda x: x, x))(row),
+        "vmap of cond": lambda f: jax.vmap(lambda x: jax.lax.cond(x[0] > 0, f, lambda x: x, x))(jnp.eye(4, 3)),
+        "grad of checkpoint": lambda f: jax.grad(jax.checkpoint(lambda x: jnp.sin(f(x)).sum()))(row),
+    }
+)
+
+# %% [markdown]
+# The condition holds for one of the four rows of `jnp.eye(4, 3)`. But in a vmapped `cond`, both branches run for each element (lesson 08). So `debug.callback` also runs where the branch is not taken, and `io_callback` is rejected. With `checkpoint`, the forward pass runs again, and so does its `debug.callback`.
+#
+# ## Deeper: gradients inside shard_map
+# This function has a custom rule. We compute its gradient with the cast inside of this function, after it, and without the cast, and compare with `jnp`.
+
+
+# %%
+def gradient_error(cast):
+    def call(x):
+        y = rms_ffi(x)
+        return jax.lax.pcast(y, "d", to="varying") if cast == "inside" else y
+
+    norm = jax.custom_vjp(call)
+    norm.defvjp(lambda x: (call(x), x), functools.partial(rms_backward, 1e-5))
+    after = lambda y: jax.lax.pcast(y, "d", to="varying") if cast == "after" else y
+    on_shards = jax.shard_map(lambda x: jnp.sin(after(norm(x)) * x), in_specs=P("d"), out_specs=P("d"))
+    found = jax.jit(jax.grad(lambda x: on_shards(x).sum()))(rows)
+    return jnp.abs(found - jax.grad(lambda x: jnp.sin(rms_jnp(x) * x).sum())(rows)).max()
+
+
+if have_ffi:
+    for cast in ("inside", "after", "none"):
+        print(f"cast: {cast:6s}  error of the gradient: {gradient_error(cast):.2g}")
+
+# %% [markdown]
+# Without a cast inside, the result of `norm` has a type that does not vary. When such a value is combined with one that varies, JAX casts it, and the transpose of this cast is a `psum` of the cotangents (lesson 19). So the rule gets the sum of the cotangents of all devices, although each device has other rows. A cast after `norm` is the same cast. The gradient is wrong, and no error is raised.
 #
 # ## Deeper: CUDA
 # `rms_ffi` calls a target by its name, and the same Python code runs on a GPU. Only the registration differs:
@@ -590,20 +650,3 @@ with jax.set_mesh(None):
 # | `ffi_call(name, types, x, eps=...)` | `ffi_call(name, types)(x, eps=...)` |
 # | `xla_client.register_custom_call_target`, custom calls with a `void*` | `jax.ffi.register_ffi_target` and a typed handler |
 # | a primitive with an MLIR lowering for each call | `jax.ffi.ffi_call` with `custom_vjp` |
-
-# %% [markdown]
-# ## Summary
-#
-# | you want | you write |
-# |---|---|
-# | a value from Python, without side effects | `jax.pure_callback(f, jax.ShapeDtypeStruct(shape, dtype), x)` |
-# | to read or write something on the host | `io_callback(f, result_type, x, ordered=True)` |
-# | to print or plot, also under `grad` and `vmap` | `jax.debug.callback(f, x)` |
-# | one host call for a batch | `vmap_method="expand_dims"` or `"broadcast_all"` |
-# | a gradient | `jax.custom_jvp` or `jax.custom_vjp` around the call |
-# | all callbacks to have run | `jax.effects_barrier()` |
-# | C++ | a handler, `register_ffi_target`, `jax.ffi.ffi_call(name, types)(x, eps=np.float32(eps))` |
-# | no gather before the call | the call inside `jax.shard_map`, and `jax.lax.pcast(result, axes, to="varying")` directly after it |
-# | CUDA | `platform="CUDA"`, and a handler that takes a stream |
-#
-# The JAX documentation has pages on [callbacks](https://docs.jax.dev/en/latest/external-callbacks.html) and on the [FFI](https://docs.jax.dev/en/latest/ffi.html). In the first exercise, you call a table of tides.

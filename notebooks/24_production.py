@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 24 · Production: save, export, serve, connect
 #
-# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/24_production/24_production.ipynb).* After the core, you can save a training run and resume it exactly after a crash, restore it on a different mesh, export a program that runs without your Python code, and connect several processes that compute together.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/24_production/24_production.ipynb).* After the core, you can save a training run and resume it exactly after a crash, restore it on a different mesh, export a program that runs without your Python code, and connect several processes that compute together.
 #
 # **Prerequisites.** Keys (lesson 07), training with Optax (09), `lower` and `compile` (14), shardings (16), data parallelism (18). Try to answer these questions from memory.
 #
@@ -73,10 +73,11 @@ checkpointer.wait_until_finished()
 for path in sorted((folder / "first").iterdir()):
     print(path.name)
 
+# %% [markdown]
+# `ocdbt.process_0` contains the values that process 0, the only one here, has written. `d` and `manifest.ocdbt` are the index of these values, and the metadata files describe the tree and its shardings. The path of a checkpoint must be absolute.
+
 # %% [markdown] predict="production-async"
-# `ocdbt.process_0` contains the values that process 0, the only one here, has written. The other files describe the tree and its shardings.
-#
-# `save` is *asynchronous*: it returns before the checkpoint is complete. Suppose that the next training step donates the saved array, while Orbax still writes files. Which values does the checkpoint contain?
+# `save` is *asynchronous*: it returns before the checkpoint is complete. Suppose that the next training step donates the saved array, while Orbax still writes. Which values does the checkpoint contain?
 #
 # - [x] the values at the call of `save` | Right. `save` returns after the values have been transferred to the host. Background threads then write the files.
 # - [ ] the values after the step, or a mixture | Then asynchronous checkpoints would be useless. `save` transfers the values to the host before it returns.
@@ -119,10 +120,10 @@ print_error(lambda: checkpointer.save(folder / "first", state), length=130)
 
 # %% [markdown] predict="production-crash"
 # ## What a crash leaves behind
-# The next script saves the checkpoint `one` and waits. Then it begins the checkpoint `two`, and kills itself as soon as Orbax has created a second folder. Signal 9 ends a process at once, without any cleanup. What is in the parent folder afterwards?
+# Orbax writes a checkpoint to a temporary folder, and gives it the final name only when all files are written. The next script saves the checkpoint `one` and waits. Then it begins the checkpoint `two`, and kills itself as soon as Orbax has created a second folder. Signal 9 ends a process at once, without any cleanup. What is in the parent folder afterwards?
 #
 # - [ ] `one`, and an incomplete `two` | Then a reader could mistake it for a checkpoint.
-# - [x] `one`, and a folder with a temporary name | Right. Orbax writes to a temporary folder, and renames it when everything is written.
+# - [x] `one`, and a folder with a temporary name | Right. The process ended before the rename.
 # - [ ] only `one` | A process that was killed cannot delete what it has written.
 
 # %%
@@ -198,6 +199,8 @@ with ocp.CheckpointManager(folder, options=ocp.CheckpointManagerOptions(max_to_k
 """
 
 # %% [markdown]
+# This loop runs the next steps while `save` finishes. If it must not, call `manager.wait_until_finished()` after `save`.
+#
 # We run the script once without an interruption. In another folder, we start it three times, and kill the first two processes when they have printed step 17 and step 34.
 
 
@@ -293,6 +296,8 @@ print_error(lambda: exported.call(params, jnp.ones((2, 5))), length=200)
 print_error(lambda: exported.call(params, jnp.ones((2, 4), jnp.int32)), length=200)
 
 # %% [markdown]
+# Call `symbolic_shape` only once for an export: each call creates a new *scope*, and scopes cannot be mixed.
+#
 # With a symbol, each operation must be valid for all sizes. JAX cannot trace a Python `if` that compares the symbol with 10, or a `reshape` that needs an even size. If the size is always even, state this in the shape: `2*b` instead of `b`.
 
 # %%
@@ -574,6 +579,10 @@ temporary.cleanup()
 # | a global array from local rows | `jax.make_array_from_process_local_data(sharding, rows)` |
 # | no compilation while a request waits | `jax.jit(f).lower(shape).compile()` for each batch size |
 #
+# The documentation of [export](https://docs.jax.dev/en/latest/501/export.html), of [several processes](https://docs.jax.dev/en/latest/multi_process.html) and of [Orbax](https://orbax.readthedocs.io) has more.
+#
+# ## Deeper: older code
+#
 # | in older code | now |
 # |---|---|
 # | `flax.training.checkpoints.save_checkpoint` | `orbax.checkpoint` |
@@ -582,4 +591,4 @@ temporary.cleanup()
 # | `jax2tf.convert` to save a program | `jax.export` |
 # | `host_local_array_to_global_array`, `GlobalDeviceArray` | `jax.make_array_from_process_local_data` |
 #
-# Next to this API of Orbax, there is a new one in `orbax.checkpoint.experimental.v1`, which may still change. The documentation of [export](https://docs.jax.dev/en/latest/501/export.html), of [several processes](https://docs.jax.dev/en/latest/multi_process.html) and of [Orbax](https://orbax.readthedocs.io) has more. In the first exercise, you compute which rows a process loads.
+# Next to this API of Orbax, there is a new one in `orbax.checkpoint.experimental.v1`, which may still change.

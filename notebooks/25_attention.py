@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 25 · Attention
 #
-# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/25_attention/25_attention.ipynb).* After the core, you can write and train a transformer block, test that its mask works, and generate text with a cache.
+# *The core takes about 35 minutes. Eleven "Deeper" sections can be skipped. Then do [the exercises](../exercises/25_attention/25_attention.ipynb).* After the core, you can write and train a transformer block, test that its mask works, and generate text with a cache.
 #
-# **Prerequisites.** NaN in gradients (lesson 04), `vmap` (05), keys (07), `scan` (08), training with Optax (09), bfloat16 (15). Try to answer these questions from memory.
+# **Prerequisites.** `vmap` (05), keys (07), `scan` (08), training with Optax (09). Try to answer these questions from memory.
 #
 # 1. From 05: What does `in_axes=(1, None)` mean?
 #
@@ -12,18 +12,18 @@
 # `vmap` maps over axis 1 of the first argument, and passes the same second argument to each call.
 # </details>
 #
-# 2. From 04: `jnp.where(ok, f(x), 0)` is finite. Why can its gradient be NaN?
+# 2. From 08: What does `jax.lax.scan(f, x, ws)` pass to `f` in each iteration?
 #
 # <details><summary>Answer</summary>
 #
-# The backward pass multiplies the cotangent 0 of the unused branch by the derivative of `f`. If this derivative is infinite or NaN, the product is NaN.
+# The carry, which is `x` at first, and the next entry of each leaf of `ws` along its first axis.
 # </details>
 #
-# 3. From 15: How many significant bits does a bfloat16 have?
+# 3. From 07: Why does each draw need a new key?
 #
 # <details><summary>Answer</summary>
 #
-# Eight, so numbers between 32 and 64 are rounded to multiples of 0.25.
+# The same key gives the same numbers.
 # </details>
 
 # %%
@@ -58,7 +58,7 @@ train, held_out = np.split(tokens, [int(0.9 * len(tokens))])
 print(f"{len(tokens):,} tokens, {V} different ones. {STORY[:58]!r} begins with", tokens[:6])
 
 # %% [markdown]
-# The simplest model is a **bigram** model, a table with the probability of each token after each token. We count pairs.
+# The simplest model is a **bigram** model, a table of the probability of each token after each token.
 
 # %%
 counts = np.full((V, V), 0.1)  # a small count for each pair, so that no probability is 0
@@ -69,35 +69,41 @@ print(f"loss on the held-out text: {bigram_loss:.3f}, for equal probabilities: {
 print("the four most probable tokens after 't':", [decode([t]) for t in np.argsort(-bigram[encode("t")[0]])[:4]])
 
 # %% [markdown]
-# The loss is the mean of -log p of the correct next token. To do better, a model has to look further back. In a transformer, the vector of a token, its **[embedding](../docs/glossary.md#embedding)**, is a row of a matrix, and *[attention](../docs/glossary.md#attention)* adds information from other positions.
+# The loss is the mean of -log p of the correct next token. To do better, a model has to look further back.
 #
 # ## Attention
-# Each position has three vectors of size d. The dot products of its **query** with the **keys** of all positions, divided by sqrt(d), are its **scores**. Their softmax is a row of weights that add up to 1. The result is the mean of the **values** with these weights.
+# In a transformer, each token is represented by a vector, its **[embedding](../docs/glossary.md#embedding)**. *[Attention](../docs/glossary.md#attention)* lets each position collect information from other positions. Three matrices compute three vectors of size d from the vector of a position:
+#
+# - the **query** describes what this position looks for,
+# - the **key** describes what it offers to other positions,
+# - the **value** is the information that other positions receive.
+#
+# The **score** of a query and a key is their dot product, divided by sqrt(d). The softmax of the scores of one query gives weights that add up to 1. The result is the mean of the values with these weights.
+#
+# By hand, with d = 1: a query 1 and the keys 0 and ln 4 have the scores 0 and ln 4. Their exponentials are 1 and 4, so the weights are 1/5 and 4/5. With the values 10 and 20, the result is 2 + 16 = 18. The function below also has a mask, which states the keys that each query may use.
 
 
 # %%
 def attend(q, k, v, mask):
     """One head: q (T, d), k (S, d), v (S, d), mask (T, S) -> (T, d)"""
-    scores = q @ k.T / q.shape[1] ** 0.5
+    scores = (q @ k.T) / q.shape[1] ** 0.5
     return jax.nn.softmax(jnp.where(mask, scores, -jnp.inf), axis=-1) @ v
 
 
+print("by hand:", attend(np.array([[1.0]]), np.array([[0], [np.log(4)]]), np.array([[10.0], [20.0]]), True))
+
+# %% [markdown]
+# A language model needs a *causal* mask: a query may use the key at its own position and the keys before it. If the values are the rows of the identity matrix, the results are the weights themselves. The next cell prints them.
+
+# %%
 rng = np.random.default_rng(25)
 T, d = 6, 8
 q, k, v = rng.normal(size=(3, T, d)).astype(np.float32)
 causal = np.tri(T, dtype=bool)  # True where a query may use a key: at its own position and before
-print(np.round(attend(q, k, np.eye(T, dtype=np.float32), causal), 2))  # with these values, the result is the weights
+print(np.round(attend(q, k, np.eye(T, dtype=np.float32), causal), 2))
 
 # %% [markdown]
-# Why divide by the square root of d? The dot product of two vectors of d independent numbers from the standard normal distribution has a standard deviation of sqrt(d). Without the division, long vectors give large scores, and the softmax selects a single key.
-
-# %%
-for size in (16, 256, 4096):
-    one, other = rng.normal(size=(2, 64, size))
-    products = one @ other.T
-    largest = [jax.nn.softmax(products / by, axis=-1).max(axis=-1).mean() for by in (1, size**0.5)]
-    print(f"d = {size:4d}  standard deviation {products.std():5.1f}", end="")
-    print(f"  mean of the largest of 64 weights: {largest[0]:.2f}, divided by sqrt(d): {largest[1]:.2f}")
+# The first query has only one key, so its weight is 1. *Deeper: the size of scores* measures what the division by sqrt(d) changes.
 
 # %% [markdown] predict="attention-mask-after"
 # ## Masks
@@ -110,7 +116,8 @@ for size in (16, 256, 4096):
 
 # %%
 def masked_after(q, k, v, mask):
-    return jax.nn.softmax(q @ k.T / q.shape[1] ** 0.5, axis=-1) * mask @ v
+    weights = jax.nn.softmax((q @ k.T) / q.shape[1] ** 0.5, axis=-1)
+    return (weights * mask) @ v
 
 
 changed_k = k.copy()
@@ -126,43 +133,8 @@ for name, function in {"mask before the softmax": attend, "mask after the softma
 #
 # **Test a causal model like this.** Change a token, and require that no earlier result changes. A model with this mistake has a low training loss, because each position learns something about the tokens that it should predict. When it generates text, these tokens do not exist.
 #
-# Masks are combined with `&`. A **padding** mask excludes positions behind the end of a shorter text. A **sliding window** keeps only the last keys.
-
-# %%
-distance = np.arange(16)[:, None] - np.arange(16)
-masks = {
-    "causal": distance >= 0,
-    "causal, 10 tokens and padding": (distance >= 0) & (np.arange(16) < 10),
-    "sliding window of 4": (distance >= 0) & (distance < 4),
-}
-_, all_axes = plots.subplots(1, 3, height=2.5)
-for axes, (name, mask) in zip(all_axes, masks.items(), strict=True):
-    axes.imshow(mask, cmap="Blues", vmin=-0.3, vmax=1.4)
-    axes.set(title=name, xlabel="key", ylabel="query", xticks=(0, 5, 10, 15), yticks=(0, 5, 10, 15))
-found = ", ".join(f"{name}: {mask.sum()}" for name, mask in masks.items())
-plots.show(f"Three masks for 16 queries and 16 keys. The allowed entries are dark. Their number: {found}.")
-
-# %% [markdown] predict="attention-empty-row"
-# If padding comes first, a query may have no allowed key. All its scores are then -inf, and `attend` computes -inf - (-inf), which is NaN. What does `jax.nn.dot_product_attention` return for such a query?
-#
-# - [ ] NaN | It does not use -inf for masked scores.
-# - [ ] zeros | This would be a good answer, but a softmax adds up to 1.
-# - [x] the mean of all values, also of masked ones | Right. All masked scores are the same large negative number, so their softmax gives equal weights.
-
-# %%
-nothing = causal.copy()
-nothing[2] = False
-print("attend:               ", attend(q, k, v, nothing)[2, :3])
-built_in = jax.nn.dot_product_attention(q[:, None], k[:, None], v[:, None], mask=nothing[None])[2, 0]
-print("dot_product_attention:", built_in[:3], " mean of all values:", v.mean(axis=0)[:3])
-hidden = lambda v: jnp.sum(jnp.where(nothing.any(axis=1, keepdims=True), attend(q, k, v, nothing), 0))
-print("gradient with respect to v, if a `where` hides the NaN:", jax.grad(hidden)(v)[0, :3])
-
-# %% [markdown]
-# The mean of all values is finite, but meaningless. Exclude such positions from the loss. You fix the gradient in an exercise.
-#
 # ## Heads
-# One softmax can select one thing. Models therefore use several **heads**, each with its own queries, keys and values. `attend` handles one head, and `vmap` adds the axis.
+# One softmax gives one set of weights. Models use several **heads**, each with its own queries, keys and values. `attend` handles one head, and `vmap` adds the axis. JAX has a function for all heads, `jax.nn.dot_product_attention`, for arrays of shape `(T, heads, d)`, or `(B, T, heads, d)` with a batch.
 
 # %%
 H = 4
@@ -170,94 +142,69 @@ q, k, v = rng.normal(size=(3, T, H, d)).astype(np.float32)
 heads = jax.vmap(attend, in_axes=(1, 1, 1, None), out_axes=1)  # the mask is the same for all heads
 built_in = jax.nn.dot_product_attention(q, k, v, is_causal=True)
 print("shape", heads(q, k, v, causal).shape, " largest difference:", jnp.abs(heads(q, k, v, causal) - built_in).max())
-shared = jax.vmap(attend, in_axes=(1, None, None, None), out_axes=1)  # one key head for all query heads
+
+# %% [markdown]
+# Keys and values may have fewer heads than queries. Each key head then serves a group of query heads. This is **[grouped-query attention](../docs/glossary.md#grouped-query-attention)**. The next cell uses a single key head for all query heads.
+
+# %%
+shared = jax.vmap(attend, in_axes=(1, None, None, None), out_axes=1)
 built_in = jax.nn.dot_product_attention(q, k[:, :1], v[:, :1], is_causal=True)
 print("one key head: largest difference:", jnp.abs(shared(q, k[:, 0], v[:, 0], causal) - built_in).max())
 
 # %% [markdown]
-# `jax.nn.dot_product_attention` takes `(T, heads, d)`, or `(B, T, heads, d)` with a batch. `k` and `v` may have fewer heads than `q`, and each key head then serves a group of query heads. This is **[grouped-query attention](../docs/glossary.md#grouped-query-attention)**. Its purpose is a smaller cache, as we will see.
-#
-# ## Scores in bfloat16
-# Queries, keys and values are often in bfloat16 (lesson 15). Which part of attention needs more bits?
-
-# %%
-wide_q, wide_k, wide_v = rng.normal(size=(3, 256, 64)) * np.array([6, 1, 1])[:, None, None]
-small = [jnp.asarray(array, jnp.bfloat16) for array in (wide_q, wide_k, wide_v)]
-scores = np.asarray(small[0], np.float64) @ np.asarray(small[1], np.float64).T / 8  # the reference, in float64
-exact = np.exp(scores - scores.max(axis=1, keepdims=True))
-exact = exact / exact.sum(axis=1, keepdims=True) @ np.asarray(small[2], np.float64)
-
-
-def by_hand(q, k, v, dtype):
-    scores = jnp.einsum("td,sd->ts", q, k, preferred_element_type=dtype) / 8
-    return jnp.einsum("ts,sd->td", jax.nn.softmax(scores, axis=-1).astype(jnp.bfloat16), v)
-
-
-built_in = jax.nn.dot_product_attention(*(array[:, None] for array in small))[:, 0]
-results = {
-    "all in bfloat16": by_hand(*small, jnp.bfloat16),
-    "scores and softmax in float32": by_hand(*small, jnp.float32),
-}
-for name, result in {**results, "dot_product_attention": built_in}.items():
-    print(f"{name:30s} largest error {np.abs(np.asarray(result, np.float64) - exact).max():.4f}")
-
-# %% [markdown]
-# An error of 0.1 in a score changes the numerator of its weight by about ten percent. So inputs and weights may have 16 bits, but **scores and softmax should be float32**. The built-in function does this.
-#
 # ## Positions
-# Without a mask, attention does not depend on the order of the keys. **[Rotary position embeddings](../docs/glossary.md#rotary-position-embedding)** rotate queries and keys by an angle that is proportional to the position. Each pair of entries has its own frequency.
+# Without a mask, attention does not depend on the order of the keys. **[Rotary position embeddings](../docs/glossary.md#rotary-position-embedding)** add the positions. They treat the entries i and i + d/2 of a query or key as a point (a, b) in the plane, and rotate it by an angle. A rotation by the angle φ gives (a cos φ - b sin φ, a sin φ + b cos φ). The angle is the position times a frequency, and each pair of entries has its own frequency.
 
 
 # %%
 def rotate(x, positions):
-    """x (T, heads, d), positions (T,) -> the pairs (x[i], x[i + d / 2]), rotated"""
+    """x (T, heads, d), positions (T,) -> like x, with the pairs (x[i], x[i + d / 2]) rotated"""
     frequencies = 10_000.0 ** (-jnp.linspace(0, 1, x.shape[-1] // 2, endpoint=False))
-    angles = positions[:, None, None] * frequencies
-    one, other = jnp.split(x, 2, axis=-1)
+    angles = positions[:, None, None] * frequencies  # (T, 1, d / 2)
+    a, b = jnp.split(x, 2, axis=-1)
     cos, sin = jnp.cos(angles), jnp.sin(angles)
-    return jnp.concatenate([one * cos - other * sin, one * sin + other * cos], axis=-1)
+    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
 
-
-def rotated_scores(start):
-    positions = start + jnp.arange(T)
-    return jnp.einsum("thd,shd->hts", rotate(q, positions), rotate(k, positions))
-
-
-print("scores of the last query:", np.round(rotated_scores(0)[0, -1], 3))
-for start in (1, 1000):
-    difference = np.abs(rotated_scores(start) - rotated_scores(0)).max()
-    print(f"all tokens {start:4d} positions later: largest difference {difference:.1e}")
 
 # %% [markdown]
-# A score depends only on the **distance** of the two positions, because the dot product of two rotated vectors depends on the difference of their angles. The differences above are rounding errors.
+# A score then depends only on the **distance** of the two positions, which *Deeper: rotated scores* tests.
 #
 # ## A transformer block
-# A block adds the result of attention, and then that of an MLP, to its input. Both parts start with a normalization. All layers are stacked, so a `scan` runs them (lesson 08).
-
+# A block adds the result of attention to its input, and then the result of an MLP. Both parts start with a normalization.
+#
+# ![A transformer block. The input x of shape (T, WIDTH) is normalized and multiplied by the parameters q, k and v. Queries and keys are rotated. Attention follows, which is the only step that combines positions. Its result is multiplied by o and added to the input. The sum is normalized, multiplied by up, passed through silu, multiplied by down, and added to its own input. The function project contains the steps before attention, and finish those after it.](../images/attention_block.svg)
+#
+# The yellow boxes are parameters. `SHAPES` lists how many products each entry of a result adds, and the shape. `init` divides random numbers by the square root of the number of products, so that all results have similar sizes.
 
 # %%
 WIDTH, LAYERS, HEADS, KEY_HEADS, SIZE = 64, 2, 4, 2, 16
+SHAPES = {
+    "q": (WIDTH, (WIDTH, HEADS, SIZE)),
+    "k": (WIDTH, (WIDTH, KEY_HEADS, SIZE)),
+    "v": (WIDTH, (WIDTH, KEY_HEADS, SIZE)),
+    "o": (HEADS * SIZE, (HEADS, SIZE, WIDTH)),
+    "up": (WIDTH, (WIDTH, 4 * WIDTH)),
+    "down": (4 * WIDTH, (4 * WIDTH, WIDTH)),
+}
 
 
 def init(key):
-    shapes = {"q": (HEADS, SIZE), "k": (KEY_HEADS, SIZE), "v": (KEY_HEADS, SIZE), "up": (4 * WIDTH,)}
-    keys = dict(zip((*shapes, "o", "down", "embed"), jax.random.split(key, 7), strict=True))
-    draw = lambda name, *shape: jax.random.normal(keys[name], shape)
-    blocks = {name: draw(name, LAYERS, WIDTH, *shape) / WIDTH**0.5 for name, shape in shapes.items()}
-    blocks["o"] = draw("o", LAYERS, HEADS, SIZE, WIDTH) / (4 * HEADS * SIZE) ** 0.5
-    blocks["down"] = draw("down", LAYERS, 4 * WIDTH, WIDTH) / (16 * WIDTH) ** 0.5
-    return {"embed": draw("embed", V, WIDTH) / WIDTH**0.5, "blocks": blocks}
+    embed_key, *keys = jax.random.split(key, 1 + len(SHAPES))
+    blocks = {}
+    for key, (name, (added, shape)) in zip(keys, SHAPES.items(), strict=True):
+        blocks[name] = jax.random.normal(key, (LAYERS, *shape)) / added**0.5
+    return {"embed": jax.random.normal(embed_key, (V, WIDTH)) / WIDTH**0.5, "blocks": blocks}
 
 
+# %% [markdown]
+# The first axis of each parameter is the layer, for a `scan`. The next cell is the figure in code, with the parameters `w` of one layer.
+
+
+# %%
 def normalize(x):
     return x * jax.lax.rsqrt(jnp.mean(x**2, axis=-1, keepdims=True) + 1e-6)
 
 
-# %% [markdown]
-# `project` and `finish` are the parts before and after attention. Generation uses them again.
-
-
-# %%
 def project(w, x, positions):
     q, k, v = (jnp.einsum("td,dhk->thk", normalize(x), w[name]) for name in "qkv")
     return rotate(q, positions), rotate(k, positions), v
@@ -273,15 +220,24 @@ def block(w, x):
     return finish(w, x, jax.nn.dot_product_attention(q, k, v, is_causal=True))
 
 
+# %% [markdown]
+# The model selects the embedding of each token and runs the blocks. The logit of a token is the dot product of the last vector with this token's embedding.
+
+
+# %%
 def model(params, tokens):
-    """One text (T,) -> logits (T, V)"""
+    """One text (T,) -> logits (T, V) for the next token after each position"""
     x = WIDTH**0.5 * params["embed"][tokens]
     x, _ = jax.lax.scan(lambda x, w: (block(w, x), None), x, params["blocks"])
     return normalize(x) @ params["embed"].T
 
 
+params = init(jax.random.key(0))
+print("parameters:", sum(leaf.size for leaf in jax.tree.leaves(params)), " logits:", model(params, tokens[:6]).shape)
+
 # %% [markdown]
-# The embedding matrix also computes the logits. The model is written for one text, and the loss maps it over a batch. We train on random windows of 64 characters.
+# ## Train it
+# We train on random windows of 65 characters. The model reads the first 64, and the label of each position is the next character. The model is written for one text, and the loss maps it over a batch.
 
 
 # %%
@@ -301,13 +257,11 @@ def train_step(params, state, key):
     return optax.apply_updates(params, updates), state, value
 
 
-held_batch = np.stack([held_out[i : i + 65] for i in range(0, len(held_out) - 64, 64)])
-
 # %% [markdown]
 # Every 25 steps, we also compute the loss on the held-out text.
 
 # %%
-params = init(jax.random.key(0))
+held_batch = np.stack([held_out[i : i + 65] for i in range(0, len(held_out) - 64, 64)])
 state, evaluate, losses, held_losses = optimizer.init(params), jax.jit(loss), [], {}
 for step, key in enumerate(jax.random.split(jax.random.key(1), 400)):
     params, state, value = train_step(params, state, key)
@@ -335,58 +289,10 @@ difference = jnp.abs(model(params, original) - model(params, changed)).max(axis=
 print("changed position: 40, first position at which the logits change:", jnp.argmax(difference > 1e-4))
 
 # %% [markdown]
-# What do the heads look at?
-
-# %%
-words = "the cat had a fish"
-x = WIDTH**0.5 * params["embed"][encode(words)]
-_, all_axes = plots.subplots(1, 4, height=2.3)
-for layer in range(LAYERS):
-    w = jax.tree.map(lambda leaf, layer=layer: leaf[layer], params["blocks"])
-    q, k, _ = project(w, x, jnp.arange(len(x)))
-    scores = jnp.einsum("thk,shk->hts", q, jnp.repeat(k, HEADS // KEY_HEADS, axis=1)) / SIZE**0.5
-    weights = jax.nn.softmax(jnp.where(np.tri(len(x), dtype=bool), scores, -jnp.inf), axis=-1)
-    x = block(w, x)
-for head, axes in enumerate(all_axes):
-    axes.imshow(weights[head], cmap="Blues", vmin=0, vmax=1)
-    axes.set(title=f"head {head}", xticks=range(len(words)), yticks=range(len(words)))
-    axes.set_xticklabels(words, fontsize=6)
-    axes.set_yticklabels(words, fontsize=6)
-shares = [np.diagonal(weights[h], -1).mean() for h in range(HEADS)]
-spaces = weights[..., np.array(list(words)) == " "].sum(axis=-1).mean(axis=-1)
-found = ", ".join(f"head {h}: {shares[h]:.0%} and {spaces[h]:.0%}" for h in range(HEADS))
-plots.show(
-    f"The second layer's weights. Rows are queries. Mean weight of the previous character, and of spaces: {found}."
-)
-
-# %% [markdown]
-# Rows are queries, and each row adds up to 1. The heads have learned different patterns. Weights show where a head reads, but not what it does with the values.
-#
-# ## Sampling
-# Text is generated by drawing a token and appending it to the input. A **temperature** divides the logits before the softmax. **Top-k** keeps the k most probable tokens. **Top-p** keeps the most probable tokens until their total probability reaches p.
-
-# %%
-prompt = "in the evening the "
-logits = np.asarray(model(params, encode(prompt))[-1])
-_, axes = plots.subplots(height=2.3)
-for temperature, marker in ((0.5, "o"), (1.0, "s"), (2.0, "^")):
-    p = np.sort(jax.nn.softmax(logits / temperature))[::-1]
-    kept = int(np.searchsorted(np.cumsum(p), 0.9)) + 1  # top-p with p = 0.9
-    axes.plot(np.cumsum(p), marker=marker, label=f"temperature {temperature}, top-p keeps {kept}")
-axes.axhline(0.9, color=plots.QUIET, linewidth=0.8)
-axes.set(xlabel="rank of the token", ylabel="total probability", ylim=(0, 1.05))
-axes.legend(loc="lower right")
-plots.show(
-    f"The total probability of the most probable tokens after {prompt!r}. The highest probability is "
-    + ", ".join(f"{jax.nn.softmax(logits / t).max():.2f} at temperature {t}" for t in (0.5, 1.0, 2.0))
-    + "."
-)
-
-# %% [markdown]
-# Draw with `jax.random.categorical(key, logits)`. Each token needs a new key (lesson 07). Set the logits of removed tokens to -inf, so that all shapes stay static.
-#
 # ## The key-value cache
-# To generate a token, `model` computes all earlier positions again, although their keys and values do not change. A **[key-value cache](../docs/glossary.md#key-value-cache)** stores them. Its size is fixed, so one compiled program serves all positions.
+# Text is generated by drawing a token with `jax.random.categorical(key, logits)` and appending it to the input. Each draw needs a new key (lesson 07). Logits are often divided by a **temperature** first. A low one makes probable tokens more probable.
+#
+# For each new token, `model` would compute all earlier positions again, although their keys and values do not change. A **[key-value cache](../docs/glossary.md#key-value-cache)** stores them. Its size is fixed, so one compiled program serves all positions. In the cache of one layer, `cache[0, p]` is the key at position p, and `cache[1, p]` is the value.
 
 
 # %%
@@ -399,6 +305,11 @@ def cached_block(w, cache, x, start):
     return finish(w, x, jax.nn.dot_product_attention(q, *cache, mask=mask[None])), cache
 
 
+# %% [markdown]
+# The block writes the new keys and values to the cache, and its mask covers all positions of the cache. The `scan` over layers now also has their caches as input.
+
+
+# %%
 @jax.jit
 def cached_model(params, cache, tokens, start):
     print("traced for", tokens.shape[0], "tokens")
@@ -416,7 +327,7 @@ def cached_model(params, cache, tokens, start):
 # - [ ] once | The shape of `tokens` is (19,) in the first call and (1,) in the others.
 
 # %%
-S = 128
+prompt, S = "in the evening the ", 128
 cache = jnp.zeros((LAYERS, 2, S, KEY_HEADS, SIZE))
 text = encode(prompt)
 logits, cache = cached_model(params, cache, text, 0)
@@ -426,9 +337,7 @@ for i, key in enumerate(jax.random.split(jax.random.key(2), 60)):
     logits, cache = cached_model(params, cache, new[None], len(prompt) + i)
 print(decode(text))
 print("largest difference to `model`:", np.abs(logits[-1] - model(params, text)[-1]).max())
-print(
-    f"bytes of the cache: {cache.nbytes:,}, with as many key heads as query heads: {cache.nbytes * HEADS // KEY_HEADS:,}"
-)
+print(f"bytes of the cache: {cache.nbytes:,}")
 
 # %% [markdown]
 # The first call is the *prefill*, which writes the whole prompt to the cache. The other calls are *decode* steps. Their logits agree with those of `model` up to rounding. We compare the times for one more token, for texts of several lengths.
@@ -452,6 +361,177 @@ plots.show(f"The time for one more token, for texts of 64 to 512 tokens. With 51
 # %% [markdown]
 # Each size of the cache is a new shape, so it has its own program. Without a cache, the time grows with the length of the text. With a cache, a step computes one token, but it still reads the whole cache. Grouped-query attention makes the cache smaller.
 #
+# ## Summary
+#
+# | you want | you write |
+# |---|---|
+# | attention for all heads | `jax.nn.dot_product_attention(q, k, v, is_causal=True)`, with `(T, heads, d)` or `(B, T, heads, d)` |
+# | another mask | `mask=`, Boolean, with the shape `(B or 1, heads or 1, T, S)`, or `(heads or 1, T, S)` without a batch, and True where a query may use a key |
+# | a test of the mask | change a token, and require that no earlier result changes |
+# | generation without recomputation | a cache of fixed size, `jax.lax.dynamic_update_slice_in_dim`, and a mask |
+# | a random token | `jax.random.categorical(key, logits / temperature)`, with a new key for each token |
+#
+# The JAX documentation describes [dot_product_attention](https://docs.jax.dev/en/latest/_autosummary/jax.nn.dot_product_attention.html). In the first exercise, you write a mask that also works with a cache.
+#
+# ## Deeper: the size of scores
+# Why are scores divided by the square root of d? The dot product of two vectors of d independent numbers from the standard normal distribution has a standard deviation of sqrt(d).
+
+# %%
+for size in (16, 256, 4096):
+    one, other = rng.normal(size=(2, 64, size))
+    products = one @ other.T
+    largest = [jax.nn.softmax(products / by, axis=-1).max(axis=-1).mean() for by in (1, size**0.5)]
+    print(f"d = {size:4d}  standard deviation {products.std():5.1f}", end="")
+    print(f"  mean of the largest of 64 weights: {largest[0]:.2f}, divided by sqrt(d): {largest[1]:.2f}")
+
+# %% [markdown]
+# Without the division, long vectors give large scores, and the softmax selects a single key.
+#
+# Large scores also need a dtype with enough bits. Queries, keys and values are often in bfloat16, which has eight significant bits, so numbers between 32 and 64 are rounded to multiples of 0.25 (lesson 15). Which part of attention needs more bits?
+
+# %%
+wide_q, wide_k, wide_v = rng.normal(size=(3, 256, 64)) * np.array([6, 1, 1])[:, None, None]
+small = [jnp.asarray(array, jnp.bfloat16) for array in (wide_q, wide_k, wide_v)]
+scores = np.asarray(small[0], np.float64) @ np.asarray(small[1], np.float64).T / 8  # the reference, in float64
+exact = np.exp(scores - scores.max(axis=1, keepdims=True))
+exact = exact / exact.sum(axis=1, keepdims=True) @ np.asarray(small[2], np.float64)
+
+
+def by_hand(q, k, v, dtype):
+    scores = jnp.einsum("td,sd->ts", q, k, preferred_element_type=dtype) / 8
+    return jnp.einsum("ts,sd->td", jax.nn.softmax(scores, axis=-1).astype(jnp.bfloat16), v)
+
+
+built_in = jax.nn.dot_product_attention(*(array[:, None] for array in small))[:, 0]
+results = {
+    "all in bfloat16": by_hand(*small, jnp.bfloat16),
+    "scores and softmax in float32": by_hand(*small, jnp.float32),
+}
+for name, result in {**results, "dot_product_attention": built_in}.items():
+    print(f"{name:30s} largest error {np.abs(np.asarray(result, np.float64) - exact).max():.4f}")
+
+# %% [markdown]
+# An error of 0.1 in a score changes the numerator of its weight by about ten percent. So inputs and weights may have 16 bits, but **scores and softmax should be float32**. The built-in function does this.
+#
+# ## Deeper: more masks
+# Masks are combined with `&`. A **padding** mask excludes the positions behind the end of a shorter text. A **sliding window** allows only the last keys, such as the last four. In the next plot, a row is a query, and dark entries are allowed.
+
+# %%
+distance = np.arange(16)[:, None] - np.arange(16)
+masks = {
+    "causal": distance >= 0,
+    "causal, 10 tokens and padding": (distance >= 0) & (np.arange(16) < 10),
+    "sliding window of 4": (distance >= 0) & (distance < 4),
+}
+_, all_axes = plots.subplots(1, 3, height=2.5)
+for axes, (name, mask) in zip(all_axes, masks.items(), strict=True):
+    axes.imshow(mask, cmap="Blues", vmin=-0.3, vmax=1.4)
+    axes.set(title=name, xlabel="key", ylabel="query", xticks=(0, 5, 10, 15), yticks=(0, 5, 10, 15))
+found = ", ".join(f"{name}: {mask.sum()}" for name, mask in masks.items())
+plots.show(f"Three masks for 16 queries and 16 keys. The allowed entries are dark. Their number: {found}.")
+
+# %% [markdown]
+# With a window, a row has at most four dark entries, whatever the position of its query is.
+#
+# ## Deeper: padding
+# A batch contains texts of different lengths. Shorter ones are padded at the end. In causal attention, no real token attends to this padding, so it only has to be excluded from the loss. Attention without a causal mask needs a padding mask. `key_value_seq_lengths` creates it.
+
+# %%
+lengths_in_batch = np.array([6, 4, 1])
+query, key_, value_ = rng.normal(size=(3, 3, 6, 2, 8)).astype(np.float32)  # three texts, padded to six tokens
+padded = jax.nn.dot_product_attention(query, key_, value_, key_value_seq_lengths=lengths_in_batch)
+unmasked = jax.nn.dot_product_attention(query, key_, value_)
+for i, n in enumerate(lengths_in_batch):
+    alone = jax.nn.dot_product_attention(query[i, :n], key_[i, :n], value_[i, :n])
+    errors = [np.abs(result[i, :n] - alone).max() for result in (padded, unmasked)]
+    print(f"{n} tokens: difference to the text alone {errors[0]:.1e}, without a padding mask {errors[1]:.1e}")
+
+# %% [markdown]
+# The results at padded positions are not zero. A mean over positions, or a loss, must exclude them (lesson 11).
+
+# %% [markdown] predict="attention-empty-row"
+# If padding comes first, a query may have no allowed key. In `attend`, all its scores are then -inf, and the softmax computes -inf - (-inf), which is NaN. `jax.nn.dot_product_attention` uses a large negative number instead of -inf. What does it return for such a query?
+#
+# - [ ] NaN | The difference of two finite numbers is 0, not NaN.
+# - [ ] zeros | This would be a good answer, but a softmax adds up to 1.
+# - [x] the mean of all values, also of masked ones | Right. All masked scores are the same large negative number, so their softmax gives equal weights.
+
+# %%
+nothing = causal.copy()
+nothing[2] = False
+one_q, one_k, one_v = q[:, 0], k[:, 0], v[:, 0]  # one head
+print("attend:               ", attend(one_q, one_k, one_v, nothing)[2, :3])
+built_in_row = jax.nn.dot_product_attention(q[:, :1], k[:, :1], v[:, :1], mask=nothing[None])[2, 0]
+print("dot_product_attention:", built_in_row[:3], " mean of all values:", one_v.mean(axis=0)[:3])
+hidden = lambda v: jnp.sum(jnp.where(nothing.any(axis=1, keepdims=True), attend(one_q, one_k, v, nothing), 0))
+print("gradient with respect to v, if a `where` hides the NaN:", jax.grad(hidden)(one_v)[0, :3])
+
+# %% [markdown]
+# The mean of all values is finite, but meaningless, so exclude such positions from the loss. A `where` that hides the NaN of `attend` does not repair the gradient: the backward pass multiplies the cotangent 0 of that row by NaN weights (lesson 04). You fix this in an exercise.
+
+# %% [markdown]
+# ## Deeper: rotated scores
+# The score of two rotated vectors depends only on the distance of their positions. The next cell places all tokens 1 and 1,000 positions later, and compares the scores.
+
+
+# %%
+def rotated_scores(start):
+    positions = start + jnp.arange(T)
+    return jnp.einsum("thd,shd->hts", rotate(q, positions), rotate(k, positions))
+
+
+print("scores of the last query:", np.round(rotated_scores(0)[0, -1], 3))
+for start in (1, 1000):
+    difference = np.abs(rotated_scores(start) - rotated_scores(0)).max()
+    print(f"all tokens {start:4d} positions later: largest difference {difference:.1e}")
+
+# %% [markdown]
+# The differences are rounding errors. The dot product of two points in the plane depends on the angle between them, and a shift of all positions does not change this angle.
+#
+# ## Deeper: top-k and top-p
+# Improbable tokens can be excluded before a token is drawn.
+#
+# - **Top-k** keeps the k most probable tokens. `jax.lax.top_k` returns their logits in decreasing order, and the tokens.
+# - **Top-p** keeps the most probable tokens until their total probability reaches p.
+#
+# The next cell shows the five most probable tokens after a prompt, at three temperatures.
+
+# %%
+next_logits = model(params, encode(prompt))[-1]
+largest, candidates = jax.lax.top_k(next_logits, 5)
+print("the five most probable tokens:", [decode([token]) for token in candidates])
+for temperature in (0.5, 1.0, 2.0):
+    p = jax.nn.softmax(next_logits / temperature)[candidates]
+    print(f"temperature {temperature}: probabilities {np.round(p, 2)}, totals {np.round(np.cumsum(p), 2)}")
+
+# %% [markdown]
+# With p = 0.8, top-p keeps all tokens up to the first one whose total is at least 0.8. How many these are depends on the temperature. To remove tokens, set their logits to -inf, so that all shapes stay static. You write this function in an exercise.
+#
+# ## Deeper: what the heads look at
+# We plot the weights of the second layer for a short text. A row is a query, and its weights add up to 1. Each title states how many characters a head looks back on average.
+
+# %%
+words = "the cat had a fish"
+first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], params["blocks"]) for i in range(LAYERS))
+vectors = block(first, WIDTH**0.5 * params["embed"][encode(words)])
+queries, its_keys, _ = project(second, vectors, jnp.arange(len(words)))
+its_keys = jnp.repeat(its_keys, HEADS // KEY_HEADS, axis=1)
+all_scores = jnp.einsum("thk,shk->hts", queries, its_keys) / SIZE**0.5
+weights = jax.nn.softmax(jnp.where(np.tri(len(words), dtype=bool), all_scores, -jnp.inf), axis=-1)
+back = np.arange(len(words))[:, None] - np.arange(len(words))
+looks_back = [float((weights[head] * back).sum(axis=1).mean()) for head in range(HEADS)]
+_, all_axes = plots.subplots(1, 4, height=2.3)
+for head, axes in enumerate(all_axes):
+    axes.imshow(weights[head], cmap="Blues", vmin=0, vmax=1)
+    axes.set(title=f"head {head}: {looks_back[head]:.1f}", xticks=range(len(words)), yticks=range(len(words)))
+    axes.set_xticklabels(words, fontsize=6)
+    axes.set_yticklabels(words, fontsize=6)
+found = ", ".join(f"head {head}: {mean:.1f}" for head, mean in enumerate(looks_back))
+plots.show(f"The second layer's weights. Rows are queries. Mean distance to the keys, in characters: {found}.")
+
+# %% [markdown]
+# Weights show where a head reads, but not what it does with the values. With two layers, a position in the second layer also receives information that the first layer has collected, so a key stands for more than its own character.
+#
 # ## Deeper: two mistakes that raise no error
 # Both happen with `dot_product_attention`. With a cache, `is_causal=True` treats a single query as the *first* position. And PyTorch's `scaled_dot_product_attention` takes `(B, heads, T, d)`. If you pass this order, positions and heads are exchanged.
 
@@ -467,22 +547,6 @@ print("(B, heads, T, d): largest error", np.abs(exchanged - jax.nn.dot_product_a
 
 # %% [markdown]
 # Both results are wrong without any error, so compare a new call with a case that you can compute. The exercises include a mask for generation.
-#
-# ## Deeper: texts of different lengths
-# A batch contains texts of different lengths. Shorter ones are padded at the end. In causal attention, no real token attends to this padding, so it only has to be excluded from the loss. Attention without a causal mask needs a padding mask. `key_value_seq_lengths` creates it.
-
-# %%
-lengths_in_batch = np.array([6, 4, 1])
-query, key_, value_ = rng.normal(size=(3, 3, 6, 2, 8)).astype(np.float32)  # three texts, padded to six tokens
-padded = jax.nn.dot_product_attention(query, key_, value_, key_value_seq_lengths=lengths_in_batch)
-unmasked = jax.nn.dot_product_attention(query, key_, value_)
-for i, n in enumerate(lengths_in_batch):
-    alone = jax.nn.dot_product_attention(query[i, :n], key_[i, :n], value_[i, :n])
-    errors = [np.abs(result[i, :n] - alone).max() for result in (padded, unmasked)]
-    print(f"{n} tokens: difference to the text alone {errors[0]:.1e}, without a padding mask {errors[1]:.1e}")
-
-# %% [markdown]
-# The results at padded positions are not zero. A mean over positions, or a loss, must exclude them (lesson 11).
 #
 # ## Deeper: attention without a table of all scores
 # T queries and T keys have T x T scores. The sums of a softmax can be computed in blocks of keys, if each block is rescaled to the largest score so far. This is the idea of **flash attention**. A `scan` over blocks shows it.
@@ -666,19 +730,3 @@ for count in (1, 3):
 # | scores `+ (1 - mask) * -1e9` | `jnp.where(mask, scores, ...)`, or `mask=` |
 # | learned or sinusoidal vectors, added to the embeddings | rotary embeddings of queries and keys |
 # | `jax.random.PRNGKey(0)` | `jax.random.key(0)` |
-#
-# ## Summary
-#
-# | you want | you write |
-# |---|---|
-# | attention for all heads | `jax.nn.dot_product_attention(q, k, v, is_causal=True)`, with `(T, heads, d)` or `(B, T, heads, d)` |
-# | another mask | `mask=`, Boolean, with the shape `(B or 1, heads or 1, T, S)`, or `(heads or 1, T, S)` without a batch, and True where a query may use a key |
-# | a test of the mask | change a token, and require that no earlier result changes |
-# | a function for one head, applied to all heads | `jax.vmap` over the axis of heads |
-# | a smaller cache | fewer key heads than query heads |
-# | accurate weights in bfloat16 | scores and softmax in float32 |
-# | positions | rotate queries and keys |
-# | generation without recomputation | a cache of fixed size, `jax.lax.dynamic_update_slice_in_dim`, and a mask |
-# | a random token | `jax.random.categorical(key, logits / temperature)`, with a new key for each token |
-#
-# The JAX documentation describes [dot_product_attention](https://docs.jax.dev/en/latest/_autosummary/jax.nn.dot_product_attention.html). In the first exercise, you write a mask that also works with a cache.

@@ -76,7 +76,7 @@ def rms_norm(scale, x):
 # ## The layout of four layers
 # **Goal.** Place a network of four layers and a batch on a mesh that combines data parallelism and tensor parallelism. The two middle layers are large, so each device stores only a part of their weights. Two lines are missing.
 #
-# **Signature.** `layout_w1_w4(mesh, params, x)` takes a mesh with the Auto axes `batch` and `model` in any order, a dict of NumPy arrays, and a batch `x` (B, d). It returns `(params, x)` on the mesh. `four_layers` in the setup uses them. The arrays have these shapes.
+# **Signature.** `layout_w1_w4(mesh, params, x)` takes a mesh with the Auto axes `data` and `model` in any order, a dict of NumPy arrays, and a batch `x` (B, d). It returns `(params, x)` on the mesh. `four_layers` in the setup uses them. The arrays have these shapes.
 #
 # | layer | weight | bias |
 # |---|---|---|
@@ -87,7 +87,7 @@ def rms_norm(scale, x):
 #
 # **Example.** On a mesh of four by two devices, with a batch of 8 examples and layers of 6 units, each device stores shards (6, 3) of `W2`, (3,) of `b2`, (3, 6) of `W3`, and two examples.
 #
-# **Judged.** The values. With M positions along `model`, each device stores 1/M of the columns of `W2`, of `b2`, and of the rows of `W3`. All other parameters are replicated. The batch is partitioned along `batch` and replicated along `model`. The compiled program of `four_layers` then has a single all-reduce. **Not judged.** The speed.
+# **Judged.** The values. With M positions along `model`, each device stores 1/M of the columns of `W2`, of `b2`, and of the rows of `W3`. All other parameters are replicated. The batch is partitioned along `data` and replicated along `model`. The compiled program of `four_layers` then has a single all-reduce. **Not judged.** The speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -112,7 +112,7 @@ def layout_w1_w4(mesh, params, x):
     specs = dict.fromkeys(params, P()) | {"W2": P(None, "model")}
     ### BEGIN SOLUTION
     specs |= {"b2": P("model"), "W3": P("model", None)}
-    examples = P("batch", None)
+    examples = P("data", None)
     ### END SOLUTION
     on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
     return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, examples)
@@ -120,7 +120,7 @@ def layout_w1_w4(mesh, params, x):
 
 # %% check="tp-layout" name="example" points=1
 """The example: the shards of each parameter and of the batch."""
-mesh = devices.mesh((4, 2), ("batch", "model"))
+mesh = devices.mesh((4, 2), ("data", "model"))
 params = {f"{kind}{i}": np.full((6, 6) if kind == "W" else 6, i, np.float32) for i in (1, 2, 3, 4) for kind in "Wb"}
 x = np.arange(48, dtype=np.float32).reshape(8, 6)
 placed = ask(layout_w1_w4, mesh, params, x)
@@ -133,8 +133,8 @@ for name, array in (*placed[0].items(), ("x", placed[1])):
 # %% hidden="tp-layout" name="program" points=2
 """The layouts and the single all-reduce on other meshes, for layers of different sizes."""
 rng = inputs.rng()
-for axes in ({"batch": 2, "model": 4}, {"model": 3, "batch": 2}):
-    mesh, along_batch = devices.mesh(tuple(axes.values()), tuple(axes)), axes["batch"]
+for axes in ({"data": 2, "model": 4}, {"model": 3, "data": 2}):
+    mesh, along_data = devices.mesh(tuple(axes.values()), tuple(axes)), axes["data"]
     d, h1, h2, h3, k = (12 * size for size in rng.permutation(5) + 1)
     sizes = {"W1": (d, h1), "W2": (h1, h2), "W3": (h2, h3), "W4": (h3, k)}
     params = {name: draw(rng, *shape) for name, shape in sizes.items()}
@@ -142,7 +142,7 @@ for axes in ({"batch": 2, "model": 4}, {"model": 3, "batch": 2}):
     x = rng.normal(size=(24 * int(rng.integers(1, 3)), d)).astype(np.float32)
     placed = ask(layout_w1_w4, mesh, params, x)
     compare(placed, (params, x), label="what `layout_w1_w4` returns")
-    layouts = {"W2": (None, "model"), "b2": ("model",), "W3": ("model", None), "x": ("batch", None)}
+    layouts = {"W2": (None, "model"), "b2": ("model",), "W3": ("model", None), "x": ("data", None)}
     for name, array in (*placed[0].items(), ("x", placed[1])):
         wanted = layouts.get(name, (None,) * array.ndim)
         parts = NamedSharding(mesh, P(*wanted)).devices_indices_map(array.shape)
@@ -161,7 +161,7 @@ for axes in ({"batch": 2, "model": 4}, {"model": 3, "batch": 2}):
         "The program of `four_layers` should have exactly one collective, an all-reduce.",
     )
     require(
-        made.elements("all-reduce") == len(x) // along_batch * h3,
+        made.elements("all-reduce") == len(x) // along_data * h3,
         "The all-reduce does not return as many elements as the shard of the third layer's result has.",
     )
 
@@ -174,14 +174,14 @@ def layout_w1_w4(mesh, params, x):
     specs = dict.fromkeys(params, P()) | {"W2": P(None, "model"), "b2": P("model"), "W3": P(None, "model")}
     specs["b3"] = P("model")
     on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
-    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("batch", None))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("data", None))
 
 
 # %% wrong="tp-layout" because="Replicates `b2`, although its entries belong to the partitioned columns of `W2`."
 def layout_w1_w4(mesh, params, x):
     specs = dict.fromkeys(params, P()) | {"W2": P(None, "model"), "W3": P("model", None)}
     on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
-    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("batch", None))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("data", None))
 
 
 # %% wrong="tp-layout" because="Partitions `b3` like `b2`, but the result of the third layer is not partitioned along `model`."
@@ -189,7 +189,7 @@ def layout_w1_w4(mesh, params, x):
     specs = dict.fromkeys(params, P()) | {"W2": P(None, "model"), "b2": P("model"), "W3": P("model", None)}
     specs["b3"] = P("model")
     on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
-    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("batch", None))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("data", None))
 
 
 # %% wrong="tp-layout" because="Partitions the batch along both mesh axes. Along `model`, all devices need the same examples."
@@ -197,10 +197,10 @@ def layout_w1_w4(mesh, params, x):
     specs = dict.fromkeys(params, P()) | {"W2": P(None, "model"), "b2": P("model"), "W3": P("model", None)}
     on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
     params = {name: on_mesh(array, specs[name]) for name, array in params.items()}
-    return params, on_mesh(x, P(("batch", "model"), None))
+    return params, on_mesh(x, P(("data", "model"), None))
 
 
-# %% wrong="tp-layout" because="Replicates the batch, so the devices along `batch` all do the same work."
+# %% wrong="tp-layout" because="Replicates the batch, so the devices along `data` all do the same work."
 def layout_w1_w4(mesh, params, x):
     specs = dict.fromkeys(params, P()) | {"W2": P(None, "model"), "b2": P("model"), "W3": P("model", None)}
     on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
@@ -211,21 +211,21 @@ def layout_w1_w4(mesh, params, x):
 def layout_w1_w4(mesh, params, x):
     specs = dict.fromkeys(params, P()) | {"W2": P(None, "model"), "b2": P("model"), "W3": P("model", None)}
     on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
-    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P(None, "batch"))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P(None, "data"))
 
 
 # %% wrong="tp-layout" because="Exchanges rows and columns. The second layer then has a sum over partitioned units, and the third needs another."
 def layout_w1_w4(mesh, params, x):
     specs = dict.fromkeys(params, P()) | {"W2": P("model", None), "W3": P(None, "model"), "b3": P("model")}
     on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
-    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("batch", None))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("data", None))
 
 
-# %% wrong="tp-layout" because="Partitions `W3` along `batch`, so that different devices along `model` store the same rows."
+# %% wrong="tp-layout" because="Partitions `W3` along `data`, so that different devices along `model` store the same rows."
 def layout_w1_w4(mesh, params, x):
-    specs = dict.fromkeys(params, P()) | {"W2": P(None, "model"), "b2": P("model"), "W3": P("batch", None)}
+    specs = dict.fromkeys(params, P()) | {"W2": P(None, "model"), "b2": P("model"), "W3": P("data", None)}
     on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
-    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("batch", None))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("data", None))
 
 
 # %% wrong="tp-layout" because="Partitions `W1` and `W4` as well, so each layer communicates."
@@ -234,20 +234,20 @@ def layout_w1_w4(mesh, params, x):
     specs = {"W1": columns, "W2": columns, "W3": rows, "W4": rows, "b1": P("model"), "b2": P("model")}
     specs |= {"b3": P(), "b4": P()}
     on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
-    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("batch", None))
+    return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, P("data", None))
 
 
 # %% wrong="tp-layout" because="Replicates all parameters, which is data parallelism. Each device stores the whole network."
 def layout_w1_w4(mesh, params, x):
     whole = NamedSharding(mesh, P())
-    return jax.device_put(params, whole), jax.device_put(x, NamedSharding(mesh, P("batch", None)))
+    return jax.device_put(params, whole), jax.device_put(x, NamedSharding(mesh, P("data", None)))
 
 
-# %% wrong="tp-layout" because="Takes the first mesh axis as `batch` and the second as `model`, but axes have names, and may be in another order."
+# %% wrong="tp-layout" because="Takes the first mesh axis as `data` and the second as `model`, but axes have names, and may be in another order."
 def layout_w1_w4(mesh, params, x):
-    batch, model = mesh.axis_names
+    data, model = mesh.axis_names
     specs = dict.fromkeys(params, P()) | {"W2": P(None, model), "b2": P(model), "W3": P(model, None)}
-    examples = P(batch)
+    examples = P(data)
     on_mesh = lambda array, spec: jax.device_put(array, NamedSharding(mesh, spec))
     return {name: on_mesh(array, specs[name]) for name, array in params.items()}, on_mesh(x, examples)
 
@@ -256,7 +256,7 @@ def layout_w1_w4(mesh, params, x):
 def layout_w1_w4(mesh, params, x):
     specs = {name: P() for name in params}
     specs.update(W2=P(None, "model"), b2=P("model"), W3=P("model"))
-    shardings = jax.tree.map(functools.partial(NamedSharding, mesh), (specs, P("batch")))
+    shardings = jax.tree.map(functools.partial(NamedSharding, mesh), (specs, P("data")))
     return jax.device_put((params, x), shardings)
 
 
@@ -266,7 +266,7 @@ def layout_w1_w4(mesh, params, x):
         entries = {"W2": (None, "model"), "b2": ("model",), "W3": ("model", None)}.get(name, ())
         return NamedSharding(mesh, P(*entries))
 
-    shardings = {name: sharding(name) for name in params}, NamedSharding(mesh, P("batch"))
+    shardings = {name: sharding(name) for name in params}, NamedSharding(mesh, P("data"))
     return jax.jit(lambda *arrays: arrays, out_shardings=shardings)(params, x)
 
 
@@ -276,7 +276,7 @@ def layout_w1_w4(mesh, params, x):
 #
 # **Signature.** `gated_mlp(params, x)` takes a dict with `"gate"` and `"up"`, each a `float32[d,f@model]`, and `"down"`, a `float32[f@model,d]`, and a batch `x`, a `float32[B@data,d]`. It returns `(silu(x @ gate) * (x @ up)) @ down` with the type `float32[B@data,d]`. `jax.nn.silu` is the activation.
 #
-# **Example.** Let d = 2 and f = 4. All entries of `gate` are 20, and all entries of `x`, `up` and `down` are 1. Then `silu(40)` is almost 40, and each entry of the result is 4 · 40 · 2 = 320.
+# **Example.** Let d = 2 and f = 4. All entries of `gate` are 20, and all entries of `x`, `up` and `down` are 1. Then `silu(40)` is almost 40, and each entry of the result is 4 · 40 · 2 = 320. On a mesh of four by two devices with 8 examples, a shard of the result has 2 · 2 elements. So the collectives of the gradient with respect to `x` together return at most 8 elements.
 #
 # **Judged.** The values and the type. The table lists the collectives and the total number of elements that they return on each device.
 #
@@ -321,7 +321,13 @@ def gated_mlp(params, x):
 
 
 # %% check="tp-gated-mlp" name="example" points=1
-"""The example, and the type of the result."""
+"""The example, the type of the result, and the collectives of the gradient with respect to x."""
+
+
+def probe_gradient_of_x(params, x):
+    return jax.grad(lambda x: jnp.sum(gated_mlp(params, x) ** 2))(x)
+
+
 mesh = grid(4, 2)
 params = {
     "gate": np.full((2, 4), 20, np.float32),
@@ -330,10 +336,26 @@ params = {
 }
 with jax.set_mesh(mesh):
     placed = {name: place(mesh, w, *(("model",) if name == "down" else (None, "model"))) for name, w in params.items()}
-    result = ask(gated_mlp, placed, place(mesh, np.ones((8, 2), np.float32), "data"))
+    x = place(mesh, np.ones((8, 2), np.float32), "data")
+    result = ask(gated_mlp, placed, x)
 compare(result, np.full((8, 2), 320, np.float32), label="the result")
 got = in_types((8, 2), entries_of(result))
 require(got == "float32[8@data,2]", f"The result has the type {got}; expected float32[8@data,2].")
+rng = inputs.rng()
+params, numbers = {"gate": draw(rng, 2, 4), "up": draw(rng, 2, 4), "down": draw(rng, 4, 2)}, draw(rng, 8, 2)
+on_one = lambda x: jnp.sum(((jax.nn.silu(x @ params["gate"]) * (x @ params["up"])) @ params["down"]) ** 2)
+wanted = np.asarray(jax.grad(on_one)(jnp.asarray(numbers)))
+with jax.set_mesh(mesh):
+    placed = {name: place(mesh, w, *(("model",) if name == "down" else (None, "model"))) for name, w in params.items()}
+    x = place(mesh, numbers, "data")
+    made = program(probe_gradient_of_x, placed, x)
+    gradient = made.run(placed, x)
+compare(gradient, wanted, label="the gradient with respect to x", rtol=1e-4, atol=1e-6)
+require(
+    made.elements() <= 8,
+    f"The collectives of the gradient with respect to x return {made.elements()} elements; expected at most 8. "
+    "Add the contributions of both products to this gradient before they are all-reduced.",
+)
 
 # %% hidden="tp-gated-mlp" name="program" points=2
 """Right for new shapes and meshes, with one all-reduce of the shard of the result."""
@@ -561,7 +583,22 @@ def sharded_heads(params, x):
 
 
 # %% check="tp-sharded-heads" name="example" points=1
-"""The example, and the type of the result."""
+"""The example, the type of the result, and heads with different keys and values."""
+
+
+def probe_heads(params, x):
+    return jax.jit(lambda *arrays: sharded_heads(*arrays))(params, x)
+
+
+def in_numpy(params, x):
+    q, keys, values = (np.einsum("btd,dhk->bhtk", x, params[name]) for name in "qkv")
+    result, each = np.zeros_like(x), q.shape[1] // keys.shape[1]
+    for h in range(q.shape[1]):
+        powers = np.exp(q[:, h] @ keys[:, h // each].transpose(0, 2, 1) / math.sqrt(q.shape[3]))
+        result += powers / powers.sum(2, keepdims=True) @ values[:, h // each] @ params["o"][h]
+    return result
+
+
 mesh, rng = grid(4, 2), inputs.rng()
 H, G, k, d = 4, 2, 3, 5
 params = {"q": draw(rng, d, H, k), "k": draw(rng, d, G, k), "v": np.ones((d, G, k)), "o": np.ones((H, k, d))}
@@ -569,10 +606,16 @@ numbers = np.repeat(rng.integers(1, 4, size=(4, 1, d)), 3, axis=1).astype(np.flo
 with jax.set_mesh(mesh):
     layout = lambda name: ("model",) if name == "o" else (None, "model")
     placed = {name: place(mesh, w.astype(np.float32), *layout(name)) for name, w in params.items()}
-    result = ask(sharded_heads, placed, place(mesh, numbers, "data"))
+    result = ask(probe_heads, placed, place(mesh, numbers, "data"))
 compare(result, np.repeat(H * k * numbers.sum(2, keepdims=True), d, axis=2), label="the result")
 got = in_types((4, 3, d), entries_of(result))
 require(got == "float32[4@data,3,5]", f"The result has the type {got}; expected float32[4@data,3,5].")
+params = {"q": draw(rng, d, 8, k), "k": draw(rng, d, 4, k), "v": draw(rng, d, 4, k), "o": draw(rng, 8, k, d)}
+mesh, numbers = grid(2, 2), rng.normal(size=(4, 3, d)).astype(np.float32)
+with jax.set_mesh(mesh):
+    placed = {name: place(mesh, w, *layout(name)) for name, w in params.items()}
+    result = ask(probe_heads, placed, place(mesh, numbers, "data"))
+compare(result, in_numpy(params, numbers), label="the result of eight query heads and four key heads")
 
 # %% hidden="tp-sharded-heads" name="program" points=3
 """Right for other numbers of heads and other meshes, with one all-reduce of the shard of the result."""
@@ -1351,7 +1394,7 @@ def sequence_parallel(norm, params, x):
 #
 # **Example.** With `h` of zeros, all scores are 0. If `vocab` is 5 and V is 6, the loss is log(5) = 1.609. For another example, let `table` be `[[0], [1], [9], [9]]`, `vocab` 2, and `h` 1 and `targets` 1 for all examples. The scores of the two words are 0 and 1, so the loss is log(1 + e) - 1 = 0.313.
 #
-# **Judged.** The values, also for scores of several thousand or far below zero, and the gradients with respect to `table` and `h`. The collectives of a program together return at most this number of elements.
+# **Judged.** The values, also for scores of several thousand or far below zero, and the gradients with respect to `table` and `h`. For each of its B / D examples, a device exchanges a few numbers, but no row of scores. Three numbers suffice for the loss. The limits are larger, so that you may also gather two numbers from each of the M devices. The collectives of a program together return at most this number of elements.
 #
 # | program | elements |
 # |---|---|
@@ -1395,15 +1438,21 @@ def vocab_loss(table, h, targets, vocab):
 
 
 # %% check="tp-vocab-loss" name="example" points=1
-"""The example, and a loss with different scores."""
+"""The first example, and losses with different and with large scores."""
 mesh = grid(4, 2)
 table = np.arange(12, dtype=np.float32).reshape(6, 2) / 4
 targets = np.array([0, 1, 2, 3, 4, 0, 2, 4], np.int32)
 with jax.set_mesh(mesh):
-    for h, label in ((np.zeros((8, 2)), "the loss of equal scores"), (np.ones((8, 2)), "the loss of other scores")):
-        scores = (h @ table.T)[:, :5]
+    for size, label in (
+        (0, "the loss of equal scores"),
+        (1, "the loss of other scores"),
+        (1000, "the loss of large scores"),
+    ):
+        h = np.full((8, 2), size, np.float32)
+        scores = (h @ table.T)[:, :5].astype(np.float64)
+        scores -= scores.max(1, keepdims=True)  # the loss stays the same, and exp does not overflow
         wanted = np.mean(np.log(np.exp(scores).sum(1)) - scores[np.arange(8), targets])
-        placed = place(mesh, table, "model"), place(mesh, h.astype(np.float32), "data"), place(mesh, targets, "data")
+        placed = place(mesh, table, "model"), place(mesh, h, "data"), place(mesh, targets, "data")
         result = ask(vocab_loss, *placed, 5)
         compare(result, np.float32(wanted), label=label)
 require(entries_of(result) == (), "The result is not replicated.")

@@ -209,7 +209,7 @@ def stage_of_layer(layers, stages):
 #
 # The schedule is that of GPipe. A stage starts the forward pass of a micro-batch as soon as it has finished the previous micro-batch and the stage before it has finished this micro-batch. When the last stage has finished all forward passes, the backward passes start. They follow the same rule, from the last stage to the first. The step ends when stage 0 has finished the last backward pass. Sending takes no time.
 #
-# **Example.** For `forward = [1, 1]`, `backward = [2, 2]` and three micro-batches, the forward passes end at 4 and the step ends at 12. Each stage works for 9 of these 12 units of time, so the result is 0.25.
+# **Example.** For `forward = [1, 1]`, `backward = [2, 2]` and three micro-batches, the forward passes end at 4 and the step ends at 12. Each stage works for 9 of these 12 units of time, so the result is 0.25. For `forward = [3, 1]` and `backward = [2, 4]`, the forward passes end at 10 and the step ends at 24. The two stages together work for 30 of 2 · 24 units of time, so the result is 0.375.
 #
 # **Judged.** The values, to a relative precision of 1e-5. **Not judged.** How you compute them.
 #
@@ -242,11 +242,14 @@ def bubble(forward, backward, micro_batches):
 
 
 # %% check="pipeline-bubble" name="example" points=1
-"""The example, and four equal stages with one micro-batch."""
-pair = lambda forward, backward: (np.array(forward, np.float32), np.array(backward, np.float32))
-for times, count, wanted in ((pair([1, 1], [2, 2]), 3, 0.25), (pair([1] * 4, [2] * 4), 1, 0.75)):
-    got = ask(bubble, *times, count)
-    compare(np.float32(got), np.float32(wanted), label="the idle fraction", rtol=1e-5)
+"""The examples, and four equal stages with one micro-batch."""
+for forward, backward, count, wanted, words in (
+    ([1, 1], [2, 2], 3, 0.25, "of two equal stages"),
+    ([3, 1], [2, 4], 3, 0.375, "of two unequal stages"),
+    ([1] * 4, [2] * 4, 1, 0.75, "of four stages with one micro-batch"),
+):
+    got = ask(bubble, np.array(forward, np.float32), np.array(backward, np.float32), count)
+    compare(np.float32(got), np.float32(wanted), label=f"the idle fraction {words}", rtol=1e-5)
 
 # %% hidden="pipeline-bubble" name="values" points=3
 """Right for equal and unequal stages, compared with a simulation."""
@@ -900,7 +903,7 @@ def interleaved(stage, params, xs):
 #
 # **Signature.** `balance_loss(logits, axis)` is the code of one device. `logits` is a float32 array of shape `(T, E)`, the router's logits for the T tokens of this device, and `axis` is the name of the mesh axis that partitions the tokens. The result is the float32 scalar E · Σₑ fₑ · pₑ, which is equal on all devices. Here fₑ is the fraction of the tokens of **all** devices whose largest logit is that of expert e. pₑ is the mean over the tokens of all devices of the probability of expert e, which is the softmax of the logits.
 #
-# **Example.** Two devices have one token each, and there are two experts. With the logits [0, 20] and [20, 0], each expert receives half of the tokens, and the result is 2 · (½ · ½ + ½ · ½) = 1. If both tokens have the logits [0, 20], the result is 2.
+# **Example.** Two devices have one token each, and there are two experts. With the logits [0, 20] and [20, 0], each expert receives half of the tokens, and the result is 2 · (½ · ½ + ½ · ½) = 1. If both tokens have the logits [0, 20], the result is 2. If both have the logits [0, log 3], the probabilities are ¼ and ¾, but expert 1 still receives all tokens, so the result is 2 · (0 · ¼ + 1 · ¾) = 1.5.
 #
 # **Judged.** The values, and the gradient with respect to the logits. The all-reduces of the compiled program return at most 2 E + 2 elements on each device, and it has no other collectives. The mesh may have another axis, along which everything is replicated. **Not judged.** Ties between logits, and the number of all-reduces.
 #
@@ -934,7 +937,7 @@ def balance_loss(logits, axis):
 
 
 # %% check="moe-balance" name="example" points=1
-"""The example."""
+"""The examples."""
 
 
 def probe_loss(logits):
@@ -945,6 +948,7 @@ mesh = grid(2, names=("data",))
 for rows, wanted, words in (
     ([[0, 20], [20, 0]], 1, "of two different tokens"),
     ([[0, 20], [0, 20]], 2, "of equal tokens"),
+    ([[0, math.log(3)], [0, math.log(3)]], 1.5, "of probabilities 1/4 and 3/4"),
 ):
     with jax.set_mesh(mesh):
         result = ask(probe_loss, place(mesh, np.array(rows, np.float32), "data"))
@@ -1116,7 +1120,7 @@ def balance_loss(logits, axis):
     return jax.lax.pmean(experts * jnp.sum(f * jax.lax.pmean(p, axis)), axis)
 
 
-# %% [markdown] task="moe-dispatch" stars=3 minutes=40 skills="moe-balance,19_shard_map,05_vmap"
+# %% [markdown] task="moe-dispatch" stars=3 minutes=40 skills="moe-balance,19_shard_map,05_vmap,01_arrays"
 # ## Send tokens to their experts
 # **Goal.** Compute a layer whose experts are stored on different devices. In the lesson, each device has one expert, and products with a mask of shape (tokens, experts, capacity) copy the rows. On a device with many tokens, these products need more operations than the experts. Now a device has one or several experts, and you copy the rows without such products.
 #
@@ -1124,7 +1128,7 @@ def balance_loss(logits, axis):
 #
 # Each token chooses the expert with its largest logit. Each **device** sends at most `capacity` of its tokens to each expert. If more of its tokens choose an expert, those with the lowest indices are sent, and the others are dropped. The function returns a `float32[T@expert,d]`. The row of a dropped token is 0. The row of every other token is the result of its expert, multiplied by the *gate*. The gate is the probability of the chosen expert, by the softmax of the logits.
 #
-# **Example.** On two devices with two tokens each and `capacity=1`, suppose that both tokens of the first device choose expert 1. Then the second of these tokens is dropped, and its result is 0. The tokens of the second device choose the experts 1 and 0, and both are sent. Expert 1 receives one token from each device, because each device has its own places for each expert.
+# **Example.** On two devices with two tokens each and `capacity=1`, suppose that both tokens of the first device choose expert 1. Then the second of these tokens is dropped, and its result is 0. The tokens of the second device choose the experts 1 and 0, and both are sent. Expert 1 receives one token from each device, because each device has its own places for each expert. With `expert = lambda p, x: x + p["b"]`, `b` of 10 and 20, and the tokens 1, 2, 3 and 4, the experts return 21, 0, 23 and 14. The logits of each token differ by log 3, so all gates are ¾, and the results are 15.75, 0, 17.25 and 10.5.
 #
 # **Judged.** The values and the type, and the gradients with respect to `params`, `x` and `logits`. The compiled program contains two all-to-alls over the N devices and no other collectives. Each all-to-all returns at most E · capacity · d elements on each device. With 64 tokens on each device, the program performs at most three times as many operations as the experts alone. (Programs for GPUs do not state the operations of matrix products, so this is judged on CPUs and TPUs.) Checks use one and several experts on each device. **Not judged.** Ties between logits, and how you find the place of a token.
 #
@@ -1168,7 +1172,7 @@ def moe_dispatch(expert, params, x, logits, capacity):
 
 
 # %% check="moe-dispatch" name="example" points=1
-"""Two devices with two tokens each, of which one is dropped, and eight devices."""
+"""The example, and four devices with two experts each."""
 
 
 def probe_example(params, x, logits):
@@ -1177,10 +1181,10 @@ def probe_example(params, x, logits):
 
 mesh = grid(2, names=("expert",))
 params = {"b": np.array([[10.0], [20.0]], np.float32)}
-tokens, logits = np.array([[1], [2], [3], [4]], np.float32), 30 * np.eye(2, dtype=np.float32)[[1, 1, 1, 0]]
+tokens, logits = np.array([[1], [2], [3], [4]], np.float32), np.log(np.float32([[1, 3], [1, 3], [1, 3], [3, 1]]))
 with jax.set_mesh(mesh):
     result = ask(probe_example, *(place(mesh, tree, "expert") for tree in (params, tokens, logits)))
-compare(result, np.array([[21], [0], [23], [14]], np.float32), label="the result of the example", rtol=1e-4)
+compare(result, np.array([[15.75], [0], [17.25], [10.5]], np.float32), label="the result of the example", rtol=1e-4)
 require(entries_of(result) == ("expert", None), "The result is not partitioned by its tokens along expert.")
 
 
@@ -1188,16 +1192,18 @@ def probe_network(params, x, logits):
     return jax.jit(lambda *arrays: moe_dispatch(expert_mlp, *arrays, 3))(params, x, logits)
 
 
-mesh, rng = grid(8, names=("expert",)), inputs.rng()
+mesh, rng = grid(4, names=("expert",)), inputs.rng()
 params, x = stacked(rng, 8, 4, 5, b2=(4,)), rng.normal(size=(24, 4)).astype(np.float32)
-choice, wanted = rng.integers(8, size=24), np.zeros((24, 4), np.float32)
-logits = (30 * np.eye(8))[choice].astype(np.float32)
-for token, e in enumerate(choice):
-    hidden = np.tanh(x[token] @ params["w1"][e] + params["b1"][e])
-    wanted[token] = hidden @ params["w2"][e] + params["b2"][e]
+logits, wanted = rng.normal(size=(24, 8)).astype(np.float32), np.zeros((24, 4), np.float32)
+logits[::6, 5] = logits[1::6, 5] = logits[2::6, 5] = logits[3::6, 5] = 5  # four of the six tokens of each device
+for token, row in enumerate(logits):
+    e, earlier = row.argmax(), logits[token // 6 * 6 : token].argmax(1)
+    if np.sum(earlier == e) < 3:  # the capacity
+        hidden = np.tanh(x[token] @ params["w1"][e] + params["b1"][e])
+        wanted[token] = np.exp(row[e]) / np.exp(row).sum() * (hidden @ params["w2"][e] + params["b2"][e])
 with jax.set_mesh(mesh):
     result = ask(probe_network, *(place(mesh, tree, "expert") for tree in (params, x, logits)))
-compare(result, wanted, label="the result of eight experts", rtol=1e-4, atol=1e-5)
+compare(result, wanted, label="the result of eight experts on four devices", rtol=1e-4, atol=1e-5)
 
 # %% hidden="moe-dispatch" name="program" points=3
 """Right if tokens are dropped, with two all-to-alls of the sent tokens."""
@@ -1627,18 +1633,30 @@ def plan_mesh(model, machine):
 
 
 # %% check="mesh-plan" name="example" points=1
-"""The example, and the same model on devices with little memory."""
+"""The example, models that exclude the fastest meshes, and devices with little memory."""
 model = {"params": 1e9, "layers": 4, "width": 1000, "heads": 2, "tokens": 1e4, "micro_batches": 4}
 machine = {"devices": 2, "memory": 1e10, "flops": 1e14, "bandwidth": 1e10}
-got = ask(plan_mesh, model, machine)
-require(
-    isinstance(got, dict) and set(got) == {"data", "tensor", "stage", "seconds"},
-    "The result is not a dict with the four keys.",
-)
-require(
-    (got["data"], got["tensor"], got["stage"]) == (1, 2, 1), f"The mesh is {got}; expected data 1, tensor 2, stage 1."
-)
-compare(np.float32(got["seconds"]), np.float32(0.332), label="the seconds", rtol=1e-5)
+for changed, mesh, seconds in (
+    ({}, (1, 2, 1), 0.332),
+    ({"heads": 1}, (1, 1, 2), 0.379),
+    ({"heads": 1, "layers": 3}, (2, 1, 1), 0.6),
+):
+    got = ask(plan_mesh, {**model, **changed}, machine)
+    require(
+        isinstance(got, dict) and set(got) == {"data", "tensor", "stage", "seconds"},
+        "The result is not a dict with the four keys.",
+    )
+    words = "".join(f", {key} = {value}" for key, value in changed.items())
+    require(
+        (got["data"], got["tensor"], got["stage"]) == mesh,
+        f"The mesh (of the example{words}) is {got}; expected data, tensor, stage = {mesh}.",
+    )
+    compare(
+        np.float32(got["seconds"]),
+        np.float32(seconds),
+        label=f"the number of seconds (of the example{words})",
+        rtol=1e-5,
+    )
 require(ask(plan_mesh, model, {**machine, "memory": 7e9}) is None, "Where nothing fits, the result should be None.")
 
 # %% hidden="mesh-plan" name="values" points=3

@@ -112,7 +112,7 @@ def norm_by_hand(x, eps, groups, dy=None):
 # ## A table on the host
 # **Goal.** A harbour model needs the tides at given hours, and the only implementation is a NumPy function. Call it from a compiled program. Two lines are missing.
 #
-# **Signature.** `tides(table, hours)`. `hours` is an array of any shape, with dtype float32 or int32. `table` is a host function. It takes an array of hours with shape `(...)` and returns a float64 NumPy array with shape `(..., 2)`, which contains height and current. `tides` returns both as a float32 array with shape `(..., 2)`.
+# **Signature.** `tides(table, hours)`. `hours` is an array of any shape, with dtype float32 or int32. `table` is a host function. It takes `hours` unchanged, with their shape `(...)` and dtype, and returns a float64 NumPy array with shape `(..., 2)`, which contains height and current. `tides` returns both as a float32 array with shape `(..., 2)`.
 #
 # **Example.** The setup cell contains such a function. For `tide_table` and the hours [0, 3], the result is [[1, 2], [2, 0]].
 #
@@ -163,7 +163,7 @@ compare(ask(probe_example, hours), tide_table(hours).astype(np.float32), label="
 
 def probe_table(hours, heights, currents):
     def table(hours):
-        hours = np.asarray(hours, np.float64)
+        hours = np.asarray(hours, np.float64) % 40
         columns = [np.interp(hours, [0, 10, 20, 30, 40], column) for column in (heights, currents)]
         return np.stack(columns, axis=-1)
 
@@ -175,8 +175,10 @@ rng = inputs.rng()
 for shape in ((5,), (), (3, 4), (2, 1, 3)):
     for dtype in (np.int32, np.float32):
         hours = rng.uniform(0, 40, size=(2, *shape)).astype(dtype)
+        if dtype == np.int32:  # float32 has no room for the digits of these numbers
+            hours += 40 * 10**7
         columns = rng.normal(size=(2, 5))
-        wanted = [np.interp(hours.astype(np.float64), [0, 10, 20, 30, 40], column) for column in columns]
+        wanted = [np.interp(hours.astype(np.float64) % 40, [0, 10, 20, 30, 40], column) for column in columns]
         wanted = np.stack(wanted, axis=-1).astype(np.float32)
         with case(f"for hours of shape {shape} and dtype {hours.dtype}"):
             first, second = ask(probe_table, hours, *columns)
@@ -257,6 +259,28 @@ def tides(table, hours):
     return whole_hours[hours.astype(jnp.int32) % 24]
 
 
+# %% wrong="hatches-tides" because="Converts the hours to float32, which rounds large integers."
+def tides(table, hours):
+    result_type = jax.ShapeDtypeStruct((*hours.shape, 2), jnp.float32)
+    return jax.pure_callback(table, result_type, hours.astype(jnp.float32))
+
+
+# %% wrong="hatches-tides" because="Loops over the first axis of `hours`. A scalar has no axis."
+def tides(table, hours):
+    def host(hours):
+        return np.stack([table(hour) for hour in np.asarray(hours)]).astype(np.float32)
+
+    return jax.pure_callback(host, jax.ShapeDtypeStruct((*hours.shape, 2), jnp.float32), hours)
+
+
+# %% wrong="hatches-tides" because="Calls the table for whole hours while JAX traces, and looks up the results. Other hours are not in it."
+def tides(table, hours):
+    whole = np.arange(25)
+    samples = np.asarray(table(whole), np.float32)
+    columns = [jnp.interp(hours.astype(jnp.float32), whole, samples[:, i]) for i in range(2)]
+    return jnp.stack(columns, axis=-1)
+
+
 # %% right="hatches-tides"
 def tides(table, hours):
     host = lambda hours: table(np.asarray(hours)).astype(np.float32)
@@ -279,7 +303,9 @@ def tides(table, hours):
 # ## A loop that reads and writes on the host
 # **Goal.** Train in one compiled program. In every step, the program reads a batch from the host and appends a line to a log on the host.
 #
-# **Signature.** `train(w, steps, read, log)`. `w` is float32 `(d,)`, and `steps` is a Python int. `read()` is a host function without arguments. It returns the next batch as a float32 NumPy array with shape `(4, d)`. `log(step, value)` is a host function that returns nothing. For each step i = 0, 1, …, `steps` - 1, your program reads a batch, computes `loss(w, batch)` and its gradient, logs i and this loss, and replaces `w` by `w - 0.1 * gradient`. It returns the final `w`. The setup cell contains `loss`.
+# **Signature.** `train(w, steps, read, log)`. `w` is float32 `(d,)`, and `steps` is a Python int. `read()` is a host function without arguments. It returns the next batch as a float32 NumPy array with shape `(4, d)`. `log(step, value)` is a host function that returns nothing. `train` returns the final `w`.
+#
+# For each step i = 0, 1, …, `steps` - 1, your program reads a batch, computes `loss(w, batch)` of the setup and its gradient, logs i and this loss, and replaces `w` by `w - 0.1 * gradient`.
 #
 # **Example.** If all batches are ones, `w` is 0 with d = 1, and `steps` is 2, the log contains (0, 1.0) and (1, 0.64). The result is [0.36].
 #
@@ -319,7 +345,7 @@ def train(w, steps, read, log):
 
 
 # %% check="hatches-log" name="example" points=1
-"""The example."""
+"""The example, and batches that are not all equal, in two calls of one compiled function."""
 
 
 def probe_ones(w):
@@ -335,13 +361,27 @@ compare(result, np.array([0.36], np.float32), label="the result")
 require([step for step, _ in lines] == [0, 1], f"The log has the steps {[step for step, _ in lines]}; expected [0, 1].")
 compare(np.array([value for _, value in lines], np.float32), np.array([1, 0.64], np.float32), label="the logged losses")
 
+
+def probe_numbers(w):
+    lines = []
+    read = lambda: np.full((4, 1), len(lines), np.float32)  # the number of lines in the log
+    compiled = jax.jit(lambda w: train(w, 2, read, lambda step, value: lines.append(float(value))))
+    for _ in range(2):
+        jax.block_until_ready(compiled(w))
+        jax.effects_barrier()
+    return np.array(lines, np.float32)
+
+
+wanted = np.array([0, 1, 4, 2.6**2], np.float32)
+compare(ask(probe_numbers, np.zeros(1, np.float32)), wanted, label="the losses if batch i consists of i, in two calls")
+
 # %% hidden="hatches-log" name="values" points=2
 """Other batches, in the first call and in later calls of one compiled function."""
 
 
 def probe_batches(w, batches, steps):
     lines = []
-    read = lambda: batches[len(lines)]  # the batch after the last logged step
+    read = lambda: batches[min(len(lines), len(batches) - 1)]  # the batch after the last logged step
     log = lambda step, value: lines.append((int(step), float(value)))
     compiled = jax.jit(lambda w: train(w, steps, read, log))
     results = []
@@ -375,23 +415,24 @@ for steps, d in ((3, 2), (1, 3), (int(rng.integers(4, 7)), 5)):
 
 
 def probe_effects(w):
-    read = lambda: np.ones((4, len(w)), np.float32)
-    lines = []
+    lines, reads = [], []
+    read = lambda: (reads.append(1), np.ones((4, len(w)), np.float32))[1]
     traced = jax.jit(lambda w: train(w, 3, read, lambda step, value: lines.append(int(step)))).trace(w)
     result = traced.lower().compile()(w)
     jax.effects_barrier()
     effects = sorted({type(effect).__name__ for effect in traced.jaxpr.effects})
-    return effects, "pure_callback[" in str(traced.jaxpr), lines, result
+    return effects, "pure_callback[" in str(traced.jaxpr), lines, len(reads), result
 
 
 w = inputs.rng().normal(size=3).astype(np.float32)
-effects, pure, lines, result = ask(probe_effects, w)
+effects, pure, lines, reads, result = ask(probe_effects, w)
 require(lines == [0, 1, 2], "The log of three steps does not contain the steps 0, 1 and 2.")
 compare(result, (1 - (1 - w) * (1 - 0.2 / 3) ** 3).astype(np.float32), label="the result for batches of ones")
 require(not pure, "The program has a `pure_callback`, which JAX may call once for all steps, or in any order.")
 chains = "The program has ordered debug callbacks. JAX does not order them relative to io callbacks."
 require("OrderedDebugEffect" not in effects, chains)
 require(effects == ["OrderedIOEffect"], "The program has callbacks whose order is not guaranteed, or none at all.")
+require(reads == 3, f"For three steps, `read` is called {reads} times. It should be called once in each step.")
 
 # %% [markdown] why="hatches-log"
 # An ordered `io_callback` takes part in a chain of tokens that the compiled program passes from call to call, also between iterations. So each call starts after the one before it has ended. The price is that the program waits for Python twice in each step. **Next:** Why are ordered callbacks impossible under `vmap`, and what would the log of a vmapped `train` contain?
@@ -560,6 +601,52 @@ def train(w, steps, read, log):
     return jax.lax.scan(step, w, jnp.arange(steps))[0]
 
 
+# %% wrong="hatches-log" because="Counts the steps on the host, so the count continues in the next call of the compiled function."
+def train(w, steps, read, log):
+    done = []
+
+    def write(value):
+        log(len(done), value)
+        done.append(value)
+
+    def step(w, _):
+        batch = io_callback(read, jax.ShapeDtypeStruct((4, *w.shape), w.dtype), ordered=True)
+        value, gradient = jax.value_and_grad(loss)(w, batch)
+        io_callback(write, None, value, ordered=True)
+        return w - 0.1 * gradient, None
+
+    return jax.lax.scan(step, w, length=steps)[0]
+
+
+# %% wrong="hatches-log" because="Reads the next batch at the end of each step, also after the last step."
+def train(w, steps, read, log):
+    next_batch = lambda: io_callback(read, jax.ShapeDtypeStruct((4, *w.shape), w.dtype), ordered=True)
+
+    def step(carry, i):
+        w, batch = carry
+        value, gradient = jax.value_and_grad(loss)(w, batch)
+        io_callback(log, None, i, value, ordered=True)
+        return (w - 0.1 * gradient, next_batch()), None
+
+    return jax.lax.scan(step, (w, next_batch()), jnp.arange(steps))[0][0]
+
+
+# %% wrong="hatches-log" because="Writes the log after the loop, so no step is logged before the next batch is read."
+def train(w, steps, read, log):
+    def step(w, i):
+        batch = io_callback(read, jax.ShapeDtypeStruct((4, *w.shape), w.dtype), ordered=True)
+        value, gradient = jax.value_and_grad(loss)(w, batch)
+        return w - 0.1 * gradient, value
+
+    def write(values):
+        for i, value in enumerate(np.asarray(values)):
+            log(i, value)
+
+    w, values = jax.lax.scan(step, w, jnp.arange(steps))
+    io_callback(write, None, values, ordered=True)
+    return w
+
+
 # %% right="hatches-log"
 def train(w, steps, read, log):
     for i in range(steps):
@@ -591,7 +678,7 @@ def train(w, steps, read, log):
 #
 # **Example.** Two charges of 1 at the positions 0 and 1 have the energy 1.3679. The gradient with respect to `x` is [0.7358, -0.7358].
 #
-# **Judged.** The values, the gradients with respect to `x`, and `jax.jvp` in any direction of `x`, all compiled. All of them also under `vmap`, over either argument or both. The derivative with respect to `charge` is 0, because the simulator does not compute it. Under one `vmap`, the energies of a whole batch take one call of `host_energy`, and gradients take at most one call of each host function (this check is observed). **Not judged.** Second derivatives.
+# **Judged.** The values, the gradients with respect to `x`, and `jax.jvp` in any direction of `x`. All are compiled, and also batched with `vmap` over either argument or both. The derivative with respect to `charge` is 0, because the simulator does not compute it. Under one `vmap`, the energies of a whole batch take one call of `host_energy`, and gradients take at most one call of each host function (this check is observed). **Not judged.** Second derivatives.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -631,7 +718,7 @@ def energy_jvp(primals, tangents):
 
 
 # %% check="hatches-simulator" name="example" points=1
-"""The example: the energy and its gradient."""
+"""The example: the energy and its gradient, also for two pairs of charges with `vmap`."""
 
 
 def probe_both(x, charge):
@@ -641,6 +728,16 @@ def probe_both(x, charge):
 value, gradient = ask(probe_both, np.array([0, 1], np.float32), np.ones(2, np.float32))
 compare(value, np.float32(1 + np.exp(-1)), label="the energy")
 compare(gradient, np.array([2, -2], np.float32) * np.float32(np.exp(-1)), label="the gradient")
+
+
+def probe_pairs(x, charge):
+    return jax.jit(jax.vmap(jax.value_and_grad(energy), in_axes=(0, None)))(x, charge)
+
+
+values, gradients = ask(probe_pairs, np.array([[0, 1], [0, 0]], np.float32), np.ones(2, np.float32))
+compare(values, np.array([1 + np.exp(-1), 2], np.float32), label="the energies under vmap")
+wanted = np.array([[2 * np.exp(-1), -2 * np.exp(-1)], [0, 0]], np.float32)
+compare(gradients, wanted, label="the gradients under vmap")
 
 # %% hidden="hatches-simulator" name="derivatives" points=1
 """Values, gradients and directional derivatives, for other charges."""
@@ -661,6 +758,10 @@ for n in (1, 3, 6):
         compare(gradients[1], np.zeros(n, np.float32), label="the gradient with respect to charge")
         compare(primal, value, label="the value that jax.jvp returns")
         compare(tangent, (-forces @ direction).astype(np.float32), label="the directional derivative")
+    with case(f"with {n} other charges at the same positions"):
+        (got, gradients), _ = ask(probe_derivatives, x, 2 * charge, direction)
+        compare(got, 4 * value, label="the energy")
+        compare(gradients[0], (-4 * forces).astype(np.float32), label="the gradient with respect to x")
 
 # %% hidden="hatches-simulator" name="batches" points=2
 """Under vmap over either argument or both, also along another axis."""
@@ -884,6 +985,52 @@ def energy_jvp(primals, tangents):
     return energy(x, charge), -jnp.sum(forces * tangents[0]) + jnp.sum(charge * tangents[1])
 
 
+# %% wrong="hatches-simulator" because="Computes the energy with `jnp` and does not call the simulator."
+def energy(x, charge):
+    charge = jax.lax.stop_gradient(charge)
+    near = jnp.exp(-((x[:, None] - x[None, :]) ** 2))
+    return jnp.sum(charge[:, None] * charge[None, :] * near) / 2
+
+
+# %% wrong="hatches-simulator" because="Caches results on the host by the positions only, although they also depend on the charges."
+cached_results = {}
+
+
+def cached(function, x, charge):
+    key = function.__name__, np.asarray(x).tobytes(), np.shape(charge)
+    if key not in cached_results:
+        cached_results[key] = function(x, charge)
+    return cached_results[key]
+
+
+@jax.custom_jvp
+def energy(x, charge):
+    host, like = functools.partial(cached, host_energy), jax.ShapeDtypeStruct((), jnp.float32)
+    return jax.pure_callback(host, like, x, charge, vmap_method="expand_dims")
+
+
+@energy.defjvp
+def energy_jvp(primals, tangents):
+    x, charge = primals
+    host, like = functools.partial(cached, host_forces), jax.ShapeDtypeStruct(x.shape, x.dtype)
+    forces = jax.pure_callback(host, like, x, charge, vmap_method="expand_dims")
+    return energy(x, charge), -jnp.sum(forces * tangents[0])
+
+
+# %% right="hatches-simulator"
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def energy(x, charge):
+    like = jax.ShapeDtypeStruct((), jnp.float32)
+    return jax.pure_callback(host_energy, like, x, charge, vmap_method="broadcast_all")
+
+
+@energy.defjvp
+def energy_jvp(charge, primals, tangents):
+    [x], [x_tangent] = primals, tangents
+    forces = jax.pure_callback(host_forces, jax.typeof(x), x, charge, vmap_method="broadcast_all")
+    return energy(x, charge), -jnp.vdot(forces, x_tangent)
+
+
 # %% right="hatches-simulator"
 def on_host(function, shape, *args):
     return jax.pure_callback(function, jax.ShapeDtypeStruct(shape, jnp.float32), *args, vmap_method="broadcast_all")
@@ -924,7 +1071,7 @@ def energy(x, charge):
 #
 # **Signature.** `group_norm(x, eps, groups)` takes `x` with shape `(..., n)` and dtype float32 or bfloat16, a Python float `eps` and a Python int `groups`, which divides n. It returns an array of the shape and dtype of `x`.
 #
-# The setup registers these targets. `T` is the name of the dtype of `x`.
+# The setup registers these targets. `T` is the name of the dtype of `x`. For a target with two results, pass a pair of types to `jax.ffi.ffi_call`. The handlers do not broadcast leading axes.
 #
 # | target | attributes | arguments | results |
 # |---|---|---|---|
@@ -933,7 +1080,7 @@ def energy(x, charge):
 #
 # **Example.** For `x` = [3, 3, 1, 1], `eps` = 0 and `groups` = 2, the result is [1, 1, 1, 1]. With `groups` = 1, it is [3, 3, 1, 1] / √5.
 #
-# **Judged.** The values and the gradients with respect to `x`, compiled, for several shapes and both dtypes. `vmap` along any axis but the last, gradients under `vmap`, and `jax.jacrev`. The forward pass is one FFI call and the backward pass a second one, also under `vmap`, and the backward pass uses the `scale` of the forward pass (this check is observed). **Not judged.** `jax.jvp` and second derivatives.
+# **Judged.** The values and the gradients with respect to `x`, compiled, for several shapes and both dtypes. Both are also tested under `vmap` along any axis but the last, and the gradients with `jax.jacrev`. The forward pass is one FFI call and the backward pass a second one, also under `vmap`. The backward pass uses the `scale` of the forward pass (this check is observed). **Not judged.** `jax.jvp` and second derivatives.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -947,7 +1094,7 @@ def energy(x, charge):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `jax.ffi.ffi_call(target, result_types, vmap_method="broadcast_all")(x, eps=np.float32(eps), groups=groups)`. For two results, `result_types` is a pair. In `jacrev`, only `dy` has a batch axis. `broadcast_all` gives this axis to the other arguments too.
+# `jax.ffi.ffi_call(target, result_types, vmap_method="broadcast_all")(x, eps=np.float32(eps), groups=groups)`. In `jacrev`, only `dy` has a batch axis. `broadcast_all` gives this axis to the other arguments too.
 #
 # </details>
 
@@ -1457,6 +1604,8 @@ def group_norm(x, eps, groups):
 
 # %% [markdown] task="hatches-sharded" stars=3 minutes=25 skills="hatches-group-norm,shardmap-psum-matmul"
 # ## C++ on every device
+# *Needs: Deeper: gradients inside shard_map.*
+#
 # **Goal.** Divide each row of a partitioned array by its root mean square. The sums of squares are computed in C++. The rows are longer than the shard of a device, and the result must be differentiable.
 #
 # **Signature.** `sharded_norm(x, eps)` takes `x`, a `float32[B@data,T,D@model]`, and a Python float `eps`. It returns `x / sqrt(mean(x**2) + eps)` with the mean over the last axis, as an array of the type of `x`. The setup registers the target `row_squares`, which takes a float32 array `(..., n)` and returns the sum of the squares of each row, float32 `(...)`. It has no attributes.
@@ -1813,6 +1962,46 @@ def sharded_norm(x, eps):
     return x * jax.lax.rsqrt(jnp.mean(x**2, axis=-1, keepdims=True) + eps)
 
 
+# %% wrong="hatches-sharded" because="Assumes two devices along `model`, as in the example."
+def sharded_norm(x, eps):
+    def call(x):
+        sums = jax.ffi.ffi_call("row_squares", jax.ShapeDtypeStruct(x.shape[:-1], jnp.float32))(x)
+        return jax.lax.pcast(sums, ("data", "model"), to="varying")
+
+    squares = jax.custom_vjp(call)
+    squares.defvjp(lambda x: (call(x), x), lambda x, dy: (2 * x * dy[..., None],))
+
+    def on_one_device(x):
+        return x / jnp.sqrt(jax.lax.psum(squares(x), "model") / (2 * x.shape[-1]) + eps)[..., None]
+
+    spec = P("data", None, "model")
+    return jax.shard_map(on_one_device, in_specs=spec, out_specs=spec)(x)
+
+
+# %% wrong="hatches-sharded" because="Computes the mean of the backward pass from the shard of a device. It is over the whole row."
+def sharded_norm(x, eps):
+    spec, of_rows, size = P("data", None, "model"), P("data", None), x.shape[-1]
+
+    @jax.shard_map(in_specs=spec, out_specs=(spec, of_rows))
+    def forward_on_device(x):
+        sums = jax.ffi.ffi_call("row_squares", jax.ShapeDtypeStruct(x.shape[:-1], jnp.float32))(x)
+        sums = jax.lax.pcast(sums, ("data", "model"), to="varying")
+        scale = jax.lax.rsqrt(jax.lax.psum(sums, "model") / size + eps)
+        return x * scale[..., None], scale
+
+    @jax.shard_map(in_specs=(spec, of_rows, spec), out_specs=spec)
+    def backward_on_device(y, scale, dy):
+        return scale[..., None] * (dy - y * jnp.mean(dy * y, axis=-1, keepdims=True))
+
+    def forward(x):
+        y, scale = forward_on_device(x)
+        return y, (y, scale)
+
+    norm = jax.custom_vjp(lambda x: forward(x)[0])
+    norm.defvjp(forward, lambda stored, dy: (backward_on_device(*stored, dy),))
+    return norm(x)
+
+
 # %% right="hatches-sharded"
 @jax.custom_vjp
 def sum_of_squares(x):
@@ -1873,7 +2062,9 @@ def sharded_norm(x, eps):
 # ## A table that is too large for the devices
 # **Goal.** The rows of an embedding table are stored on the host, because the table does not fit on a device. Look up the rows of a partitioned batch. Each device requests its own rows only.
 #
-# **Signature.** `lookup(ids, fetch, width)`. `ids` is an `int32[B@data]`, and -1 stands for padding. `fetch` is a host function. It takes a one-dimensional NumPy array of row numbers with an integer dtype, which may be empty, and returns the rows as a float32 NumPy array `(len(rows), width)`. It raises an error for -1, for a row that occurs twice in one call, and for rows that are not all among the ids of one device. `lookup` returns a `float32[B@data,width]`. The rows of padding are 0.
+# **Signature.** `lookup(ids, fetch, width)`. `ids` is an `int32[B@data]`, and -1 stands for padding. `lookup` returns a `float32[B@data,width]`. The rows of padding are 0.
+#
+# `fetch` is a host function. It takes a one-dimensional NumPy array of row numbers with an integer dtype, which may be empty, and returns the rows as a float32 NumPy array `(len(rows), width)`. It raises an error for -1, for a row that occurs twice in one call, and for rows that are not all among the ids of one device.
 #
 # **Example.** On four devices with the ids [2, 2, -1, 0, 5, 1, -1, -1], the first device fetches the row 2 once and uses it twice. The second one fetches the row 0. The last device needs no row.
 #
@@ -1976,8 +2167,9 @@ def probe_lookup(ids, other, table, each):
 
 
 rng = inputs.rng()
+width = int(rng.integers(2, 6))
 for sizes, names in (((8,), ("data",)), ((4,), ("data",)), ((2, 3), ("data", "model"))):
-    mesh, each, width = grid(*sizes, names=names), int(rng.integers(3, 6)), int(rng.integers(2, 6))
+    mesh, each = grid(*sizes, names=names), int(rng.integers(3, 6))
     table = rng.normal(size=(40, width)).astype(np.float32)
     batches = rng.integers(0, 40, size=(2, sizes[0], each)).astype(np.int32)
     batches[:, 0, 1], batches[:, 0, 2] = (batches[:, 0, 0] + 1) % 40, batches[:, 0, 0]  # not next to each other
@@ -2190,6 +2382,57 @@ def lookup(ids, fetch, width):
 
     def on_one_device(ids):
         return jax.pure_callback(on_host, jax.ShapeDtypeStruct((each, width), jnp.float32), ids)
+
+    return jax.shard_map(on_one_device, in_specs=P("data"), out_specs=P("data"))(ids)
+
+
+# %% wrong="hatches-host-table" because="Requests row 0 for padding and sets the result to 0. A device requests only rows of its own ids."
+def lookup(ids, fetch, width):
+    def on_host(ids):
+        ids = np.asarray(ids)
+        rows, places = np.unique(np.maximum(ids, 0), return_inverse=True)
+        return np.where(ids[:, None] >= 0, fetch(rows)[places], 0).astype(np.float32)
+
+    def on_one_device(ids):
+        return jax.pure_callback(on_host, jax.ShapeDtypeStruct((len(ids), width), jnp.float32), ids)
+
+    return jax.shard_map(on_one_device, in_specs=P("data"), out_specs=P("data"))(ids)
+
+
+# %% wrong="hatches-host-table" because="Assumes that a Python set is sorted. This is only true for some sets of small integers."
+def lookup(ids, fetch, width):
+    def on_host(ids):
+        ids = np.asarray(ids)
+        rows = np.array(list(set(ids[ids >= 0].tolist())), np.int64)
+        places = np.minimum(np.searchsorted(rows, ids[ids >= 0]), max(len(rows) - 1, 0))
+        result = np.zeros((len(ids), width), np.float32)
+        result[ids >= 0] = fetch(rows)[places]
+        return result
+
+    def on_one_device(ids):
+        return jax.pure_callback(on_host, jax.ShapeDtypeStruct((len(ids), width), jnp.float32), ids)
+
+    return jax.shard_map(on_one_device, in_specs=P("data"), out_specs=P("data"))(ids)
+
+
+# %% wrong="hatches-host-table" because="Keeps fetched rows by their number alone, so another table gets the rows of the first one."
+known_rows = {}
+
+
+def lookup(ids, fetch, width):
+    def on_host(ids):
+        ids = np.asarray(ids)
+        missing = [row for row in np.unique(ids) if row >= 0 and (int(row), width) not in known_rows]
+        for row, values in zip(missing, fetch(np.array(missing, np.int32)), strict=True):
+            known_rows[int(row), width] = values
+        result = np.zeros((len(ids), width), np.float32)
+        for place, row in enumerate(ids):
+            if row >= 0:
+                result[place] = known_rows[int(row), width]
+        return result
+
+    def on_one_device(ids):
+        return jax.pure_callback(on_host, jax.ShapeDtypeStruct((len(ids), width), jnp.float32), ids)
 
     return jax.shard_map(on_one_device, in_specs=P("data"), out_specs=P("data"))(ids)
 

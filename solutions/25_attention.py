@@ -24,7 +24,10 @@ jax.config.update("jax_default_matmul_precision", "highest")
 
 
 def rotate(x, positions):
-    """Rotary position embedding: x (..., heads, d) with an even d, positions of the shape (...) -> like x."""
+    """Rotary position embedding: x (..., heads, d) with an even d, positions of the shape (...) -> like x.
+
+    The lesson uses the base 10,000. With the base 100, even the slowest pair turns visibly within a short text.
+    """
     half = x.shape[-1] // 2
     angles = positions[..., None, None] * 100.0 ** (-jnp.arange(half) / half)
     one, other = jnp.split(x, 2, axis=-1)
@@ -108,7 +111,10 @@ for T, window, words in (
     (int(rng.integers(3, 5)), int(rng.integers(2, 4)), "when there are fewer queries than keys"),
     (1, S, "for a single query with a long window"),
     (int(rng.integers(2, 5)), 1, "when each query may use only its own key"),
+    (3, int(rng.integers(150, 200)), "for hundreds of keys"),
 ):
+    if words.startswith("for hundreds"):
+        S = int(rng.integers(300, 400))
     with case(words):
         got = ask(causal_mask, T, S, window)
         wanted = np.zeros((T, S), bool)
@@ -186,6 +192,27 @@ def causal_mask(T, S, window):
     return (distance >= 0) & (distance < window)
 
 
+# %% wrong="attention-causal-mask" because="Applies the window only if there are fewer queries than keys."
+def causal_mask(T, S, window):
+    distance = jnp.arange(S - T, S)[:, None] - jnp.arange(S)
+    return (distance >= 0) & ((distance < window) | (T == S))
+
+
+# %% wrong="attention-causal-mask" because="Stores positions in 8 bits, so those above 127 overflow."
+def causal_mask(T, S, window):
+    distance = np.arange(S - T, S).astype(np.int8)[:, None] - np.arange(S).astype(np.int8)
+    return (distance >= 0) & (distance < window)
+
+
+# %% wrong="attention-causal-mask" because="Begins a slice before position 0. A negative start counts from the end, so the slice is empty."
+def causal_mask(T, S, window):
+    mask = np.zeros((T, S), bool)
+    for i in range(T):
+        here = S - T + i
+        mask[i, here - window + 1 : here + 1] = True
+    return mask
+
+
 # %% right="attention-causal-mask"
 def causal_mask(T, S, window):
     return jnp.tri(T, S, S - T, dtype=bool) & ~jnp.tri(T, S, S - T - window, dtype=bool)
@@ -202,6 +229,8 @@ def causal_mask(T, S, window):
 
 # %% [markdown] task="attention-masked" stars=2 minutes=20 skills="04_grad,15_memory_and_precision"
 # ## Attention with a mask
+# *Needs: Deeper: padding.*
+#
 # **Goal.** Write attention for one head. Queries without any allowed key, such as padding, must not produce NaN, neither in the result nor in the gradient.
 #
 # **Signature.** `attention(q, k, v, mask)` takes `q` (T, d), `k` (S, d) and `v` (S, e), all float32 or all bfloat16, and a Boolean `mask` (T, S). The score of a query and a key is their dot product divided by sqrt(d). The weights of a query are the softmax of its scores over the keys for which the mask is True, and 0 for all other keys. A query for which no entry of the mask is True returns zeros. The result has the shape (T, e) and the dtype of `q`. Compute scores and softmax in float32.
@@ -240,13 +269,22 @@ def attention(q, k, v, mask):
 
 
 # %% check="attention-masked" name="example" points=1
-"""The example, in both dtypes."""
+"""The example in both dtypes, and its gradient with respect to v."""
 q, k, v = np.array([[1], [2]], np.float32), np.array([[0], [np.log(3)], [9]], np.float32), np.array([[4], [8], [100]])
 mask = np.array([[1, 1, 0], [0, 0, 0]], bool)
 one, mask = [jnp.asarray(array, jnp.float32) for array in (q, k, v)], jnp.asarray(mask)
 compare(ask(attention, *one, mask), np.array([[7], [0]], np.float32), label="the result")
 small = [jnp.asarray(array, jnp.bfloat16) for array in (q, k, v)]
 compare(ask(attention, *small, mask), np.array([[7], [0]], jnp.bfloat16), label="the result in bfloat16")
+
+
+def probe_gradient_of_values(q, k, v, mask):
+    return jax.grad(lambda v: attention(q, k, v, mask).sum())(v)
+
+
+with case("when the second query has no allowed key"):
+    found = ask(probe_gradient_of_values, *one, mask)
+    compare(found, np.array([[0.25], [0.75], [0]], np.float32), label="the gradient with respect to v")
 
 # %% hidden="attention-masked" name="values" points=1
 """The values are right in float32, also for large scores and for queries without any allowed key."""
@@ -266,7 +304,7 @@ for T, S, d, e, factor, words in (
         q[:, 0], k[:, 0] = 20, 21  # adds 105 to each score
     if words.startswith("when the masked"):
         q, k[mask[1]] = np.abs(q) + 1, -np.abs(k[mask[1]])
-        k[2] = 60
+        k[2] = 30_000
     with case(words):
         scores = np.where(mask, q.astype(np.float64) @ k.T / math.sqrt(d), -1e9)
         weights = np.where(mask, np.exp(scores - scores.max(1, keepdims=True)), 0)
@@ -278,8 +316,12 @@ for T, S, d, e, factor, words in (
 """In bfloat16, the scores and the softmax have the accuracy of float32."""
 rng = inputs.rng()
 T, S, d, e = 30, 9, 8, 4
-# All scores are about 56, where numbers in bfloat16 are multiples of 0.25.
+# All scores are about 42, where numbers in bfloat16 are multiples of 0.25.
 numbers = 5 + normal(rng, T, d) / 4, 4 + normal(rng, S, d) / 3, 3 * normal(rng, S, e)
+# Two large terms of each score almost cancel. In bfloat16, 11.625 / sqrt(8) is rounded up and 12.0625 / sqrt(8) down.
+numbers[0][:, :2] = 11.625, 12.0625
+numbers[1][:, 0] = 8 * (rng.permutation(S) - S // 2)
+numbers[1][:, 1] = numbers[1][:, 0] * np.float32(-11.625 / 12.0625)
 small = [jnp.asarray(array, jnp.bfloat16) for array in numbers]
 mask = rng.random((T, S)) < 0.8
 mask[:, 0], mask[3] = True, False
@@ -413,6 +455,28 @@ def attention(q, k, v, mask):
     scores = (q @ k.T).astype(jnp.float32) / math.sqrt(q.shape[1])
     weights = jax.nn.softmax(jnp.where(mask, scores, -1e30), axis=-1)
     return (jnp.where(mask, weights, 0) @ v.astype(jnp.float32)).astype(q.dtype)
+
+
+# %% wrong="attention-masked" because="Scales the query in bfloat16, which rounds it, and converts it afterwards."
+def attention(q, k, v, mask):
+    query = (q / math.sqrt(q.shape[1])).astype(jnp.float32)
+    scores = jnp.where(mask, query @ k.astype(jnp.float32).T, jnp.finfo(jnp.float32).min)
+    weights = jnp.where(mask, jax.nn.softmax(scores, axis=-1), 0)
+    return (weights @ v.astype(jnp.float32)).astype(q.dtype)
+
+
+# %% wrong="attention-masked" because="Adds a moderate negative number to masked scores. A masked score can be larger than this number."
+def attention(q, k, v, mask):
+    query, key, value = (array.astype(jnp.float32) for array in (q, k, v))
+    scores = query @ key.T / math.sqrt(q.shape[1]) - 1e4 * ~mask
+    return (jnp.where(mask, jax.nn.softmax(scores, axis=-1), 0) @ value).astype(q.dtype)
+
+
+# %% wrong="attention-masked" because="Divides by the root of the size of a value instead of the size of a query."
+def attention(q, k, v, mask):
+    query, key, value = (array.astype(jnp.float32) for array in (q, k, v))
+    scores = jnp.where(mask, query @ key.T / math.sqrt(v.shape[1]), jnp.finfo(jnp.float32).min)
+    return (jnp.where(mask, jax.nn.softmax(scores, axis=-1), 0) @ value).astype(q.dtype)
 
 
 # %% wrong="attention-masked" because="Returns float32 for inputs in bfloat16."
@@ -656,6 +720,14 @@ def attend_heads(attend, q, k, v):
     return result.reshape(B, H, T, -1).swapaxes(1, 2)
 
 
+# %% wrong="attention-heads" because="Gives the result the shape of q. Its last axis has the size of the values."
+def attend_heads(attend, q, k, v):
+    B, T, H, d = q.shape
+    in_group = jax.vmap(attend, in_axes=(1, None, None), out_axes=1)
+    in_example = jax.vmap(in_group, in_axes=1, out_axes=1)
+    return jax.vmap(in_example)(q.reshape(B, T, k.shape[2], -1, d), k, v).reshape(q.shape)
+
+
 # %% wrong="attention-heads" because="Uses key head 0 for all query heads."
 def attend_heads(attend, q, k, v):
     in_example = jax.vmap(attend, in_axes=(1, None, None), out_axes=1)
@@ -691,7 +763,7 @@ def attend_heads(attend, q, k, v):
 #
 # **Goal.** Encode text with byte-pair encoding, whose merges were learned before.
 #
-# **Signature.** `tokenise(text, merges)` takes a string and a list of pairs of ints. It returns an int32 NumPy array with one axis. At first, the tokens are the bytes of the text in UTF-8, as ints from 0 to 255. Then apply the merges, in the order of the list. The pair `merges[i]` replaces each occurrence of these two tokens, one directly after the other, by the token `256 + i`. Search from left to right. Each token can be in one replacement of a merge only, so `aaa` with the merge `(97, 97)` becomes `[256, 97]`.
+# **Signature.** `tokenise(text, merges)` takes a string and a list of pairs of ints. It returns an int32 NumPy array with one axis. At first, the tokens are the bytes of the text in UTF-8, as ints from 0 to 255. Then apply the merges, in the order of the list. The pair `merges[i]` replaces each occurrence of these two tokens, one directly after the other, by the token `256 + i`. No pair occurs twice in the list, and a pair contains only bytes and tokens of earlier merges. Search from left to right. Each token can be in one replacement of a merge only, so `aaa` with the merge `(97, 97)` becomes `[256, 97]`.
 #
 # **Example.** For `merges = [(97, 98), (256, 97)]`, the text `"abab"` first becomes `[256, 256]`, and the second merge finds nothing. The text `"aba"` becomes `[256, 97]` and then `[257]`.
 #
@@ -759,6 +831,7 @@ for text, merges, words in (
     (word(a, b, c, d, a, b), [(a, b), (c, d), (b, c), (256, 257)], "when a merge combines two merged tokens"),
     (word(d, *[a] * 7, b, a, a), [(a, a), (256, 256), (256, a)], "when a token is repeated"),
     (word(a, b) + "é–ж" + word(a, b), [(0xC3, 0xA9), (a, b), (256, 0xE2)], "when the text is not ASCII"),
+    (word(a, b) + " " + word(a, b) + "\n", [(b, 32), (32, a), (256, a), (b, 10)], "when a pair contains a space"),
     (word(a, c), [], "when there are no merges"),
     (word(a), [(a, a)], "for a single letter"),
     ("", [(a, b)], "for an empty text"),
@@ -908,6 +981,28 @@ def tokenise(text, merges):
     return tokens
 
 
+# %% wrong="attention-tokenise" because="Splits the text at spaces first. Merges may cross spaces."
+def tokenise(text, merges):
+    letters = ["".join(map(chr, part.encode())) for part in text.replace(" ", "\0 ").split("\0")]
+    for new, pair in enumerate(merges, 256):
+        letters = [part.replace("".join(map(chr, pair)), chr(new)) for part in letters]
+    return np.array([ord(letter) for part in letters for letter in part], np.int32)
+
+
+# %% wrong="attention-tokenise" because="Reads the first token without a test, which fails for an empty text."
+def tokenise(text, merges):
+    tokens = list(text.encode())
+    for new, (one, other) in enumerate(merges, 256):
+        merged = [tokens[0]]
+        for token in tokens[1:]:
+            if (merged[-1], token) == (one, other):
+                merged[-1] = new
+            else:
+                merged.append(token)
+        tokens = merged
+    return np.array(tokens, np.int32)
+
+
 # %% wrong="attention-tokenise" because="Returns a Python list. The result should be an int32 array."
 def tokenise(text, merges):
     tokens = list(text.encode())
@@ -995,7 +1090,7 @@ def cache_step(params, cache, x):
 
 
 # %% check="attention-cache-step" name="example" points=1
-"""The example, an empty cache."""
+"""The example, an empty cache, and a second token."""
 rng = inputs.rng()
 shapes = {"q": (5, 4, 2), "k": (5, 2, 2), "v": (5, 2, 2), "o": (4, 2, 5)}
 params, x = {name: normal(rng, *shape) for name, shape in shapes.items()}, normal(rng, 5)
@@ -1005,6 +1100,18 @@ value = np.repeat(np.einsum("m,mhd->hd", x, params["v"]), 2, axis=0)
 compare(y, np.einsum("hd,hdm->m", value, params["o"]), label="y")
 compare(np.asarray(new["length"]), np.array(1, np.int32), label="the length")
 compare(new["v"], np.concatenate([value[None, ::2], cache["v"][1:]]), label="the values in the cache")
+second = normal(rng, 5)
+with case("for a second token"):
+    y, _ = ask(cache_step, *jax.tree.map(jnp.asarray, (params, new, second)))
+    tokens = np.stack([x, second])
+    queries = np.asarray(rotate(jnp.einsum("m,mhd->hd", second, params["q"]), jnp.int32(1)))
+    keys = np.asarray(rotate(jnp.einsum("tm,mhd->thd", tokens, params["k"]), jnp.arange(2)))
+    values = np.einsum("tm,mhd->thd", tokens, params["v"])
+    wanted = np.zeros(5, np.float32)
+    for head in range(4):
+        weights = np.exp(keys[:, head // 2] @ queries[head] / math.sqrt(2))
+        wanted += (weights / weights.sum()) @ values[:, head // 2] @ params["o"][head]
+    compare(y, wanted, label="y")
 
 # %% hidden="attention-cache-step" name="step" points=2
 """The result and the cache of single steps are right, and the program needs no copies of the cache for each head."""
@@ -1014,10 +1121,13 @@ for D, H, G, d, S, length, words in (
     (5, 3, 3, 2, 30, int(rng.integers(15, 25)), "with as many key heads as query heads"),
     (4, 4, 1, 6, 50, 49, "for the last position of the cache"),
     (6, 8, 2, 4, 40, 0, "for an empty cache"),
+    (5, 4, 2, 4, 30, int(rng.integers(3, 9)), "when later positions contain large numbers"),
 ):
     shapes = {"q": (D, H, d), "k": (D, G, d), "v": (D, G, d), "o": (H, d, D)}
     params, x = {name: normal(rng, *shape) for name, shape in shapes.items()}, normal(rng, D)
     cache = {name: 3 * normal(rng, S, G, d) for name in "kv"} | {"length": np.int32(length)}
+    if words.endswith("large numbers"):
+        cache["k"][length + 1 :] *= 3000
     q, k, v = (np.einsum("m,mhd->hd", x.astype(np.float64), params[name]) for name in "qkv")
     angles = length * 100.0 ** (-np.arange(d // 2) / (d // 2))
     turn = np.exp(1j * angles)
@@ -1112,6 +1222,19 @@ def cache_step(params, cache, x):
     keys, values = cache["k"].at[length].set(k), cache["v"].at[length].set(v)
     scores = jnp.einsum("grd,sgd->grs", q.reshape(len(k), -1, q.shape[1]), keys) / math.sqrt(q.shape[1])
     weights = jax.nn.softmax(jnp.where(jnp.arange(len(keys)) <= length, scores, 0), axis=-1)
+    heads = jnp.einsum("grs,sgd->grd", weights, values).reshape(q.shape)
+    return jnp.einsum("hd,hdm->m", heads, params["o"]), {"k": keys, "v": values, "length": length + 1}
+
+
+# %% wrong="attention-cache-step" because="Subtracts the maximum over all positions, also those without meaning. If it is much larger, all allowed weights underflow to 0."
+def cache_step(params, cache, x):
+    length = cache["length"]
+    q, k, v = (jnp.einsum("m,mhd->hd", x, params[name]) for name in "qkv")
+    q, k = rotate(q, length), rotate(k, length)
+    keys, values = cache["k"].at[length].set(k), cache["v"].at[length].set(v)
+    scores = jnp.einsum("grd,sgd->grs", q.reshape(len(k), -1, q.shape[1]), keys) / math.sqrt(q.shape[1])
+    weights = jax.nn.softmax(scores, axis=-1) * (jnp.arange(len(keys)) <= length)
+    weights = weights / weights.sum(axis=-1, keepdims=True)
     heads = jnp.einsum("grs,sgd->grd", weights, values).reshape(q.shape)
     return jnp.einsum("hd,hdm->m", heads, params["o"]), {"k": keys, "v": values, "length": length + 1}
 
@@ -1281,6 +1404,8 @@ def cache_step(params, cache, x):
 
 # %% [markdown] task="attention-sample" stars=2 minutes=20 skills="07_randomness,attention-causal-mask"
 # ## Draw the next token
+# *Needs: Deeper: top-k and top-p.*
+#
 # **Goal.** Draw a token from the logits of a language model, with a temperature, the k most probable tokens and a limit on their total probability.
 #
 # **Signature.** `sample(key, logits, temperature, top_k, top_p)` takes one key, `logits`, a float32 (V,), and returns an int32 scalar, a token from 0 to V - 1. `top_k` is a Python int, `temperature` and `top_p` are float32 scalars, which may be traced.
@@ -1290,7 +1415,7 @@ def cache_step(params, cache, x):
 # 3. Compute the probabilities of the tokens that are left, which add up to 1. In the order of decreasing probability, keep the smallest number of tokens whose total is at least `top_p`. At least one token is kept.
 # 4. Set the divided logits of all other tokens to -inf, and pass the whole array, in the order of the tokens, to `jax.random.categorical(key, ...)`.
 #
-# No two logits are equal, `0 < top_p <= 1`, and no total equals `top_p`.
+# No two logits are equal, the temperature is positive, and `0 < top_p <= 1`. With `top_p` = 1, all `top_k` tokens are kept. Otherwise no total equals `top_p`.
 #
 # **Example.** For the probabilities 0.5, 0.3 and 0.2 and `top_p` = 0.6, the first two tokens are kept, because 0.5 is less than 0.6 and 0.5 + 0.3 is not. They are drawn with the probabilities 0.625 and 0.375.
 #
@@ -1347,6 +1472,10 @@ require(0.5 < share < 0.75, f"The most probable token was drawn in {share:.1%} o
 """The draws are right for other temperatures, numbers of tokens and limits."""
 
 
+def probe_all_kept(keys, logits, top_k):
+    return jax.vmap(lambda key, logits: sample(key, logits, jnp.float32(1), top_k, jnp.float32(1)))(keys, logits)
+
+
 def probe_draws(keys, logits, temperature, top_k, top_p):
     return jax.vmap(lambda key: sample(key, logits, temperature, top_k, top_p))(keys)
 
@@ -1363,10 +1492,14 @@ for temperature, top_k, top_p, words in (
     (0.6, V, 0.75, "for a limit and a temperature below 1"),
     (1.0, 4, 0.7, "for four tokens and a limit"),
     (1.0, 5, 0.01, "for a limit below the largest probability"),
+    (0.01, 4, 0.999, "for a very low temperature"),
+    (20.0, 4, 0.999, "for a very high temperature"),
 ):
     order = np.arange(V) if words.endswith("decreasing order") else rng.permutation(V)
     logits = np.empty(V, np.float32)
     logits[order] = ladder + rng.uniform(-0.01, 0.01, V) + rng.normal()
+    if words.startswith("for a very"):
+        logits *= temperature  # so that several tokens have a chance
     scaled = logits.astype(np.float64) / temperature
     ranked = np.argsort(-scaled)[:top_k]
     p = np.exp(scaled[ranked] - scaled[ranked].max())
@@ -1388,6 +1521,13 @@ for temperature, top_k, top_p, words in (
         require(
             np.mean(drawn == wanted) >= 0.998, "the draws are not those of `jax.random.categorical` with the given key."
         )
+# Rounded totals of all tokens are above 1 for some of these logits, and below 1 for others.
+logits, keys = normal(rng, count, V), jax.random.split(inputs.key(), count)
+drawn = np.asarray(ask(probe_all_kept, keys, logits, V))
+wanted = np.asarray(jax.vmap(jax.random.categorical)(keys, logits))
+with case("for top_p = 1 and many logits"):
+    require(drawn.shape == (count,) and drawn.dtype == np.int32, "a token is not an int32 scalar.")
+    require(np.mean(drawn == wanted) >= 0.998, "tokens are removed, although all of them should be kept.")
 
 # %% [markdown] why="attention-sample"
 # Temperature changes all ratios of probabilities, top-k bounds the number of tokens, and top-p adapts this number to how certain the model is. The token that crosses `top_p` is kept, so there is always one. All shapes are static, because removed tokens stay in the array with the logit -inf. **Next:** What does a temperature of 0 mean, and what does this code return for it?
@@ -1485,7 +1625,7 @@ def sample(key, logits, temperature, top_k, top_p):
     return jnp.argmax(logits / temperature).astype(jnp.int32)
 
 
-# %% wrong="attention-sample" because="Splits the key first. The task states that `jax.random.categorical` gets the key itself."
+# %% wrong="attention-sample" because="Draws in another way than `jax.random.categorical` with the given key, such as with a split key or with `jax.random.choice`."
 def sample(key, logits, temperature, top_k, top_p):
     logits = logits / temperature
     largest, _ = jax.lax.top_k(logits, top_k)
@@ -1493,6 +1633,35 @@ def sample(key, logits, temperature, top_k, top_p):
     limit = jnp.min(jnp.where(jnp.cumsum(p) - p < top_p, largest, jnp.inf))
     mine, _ = jax.random.split(key)
     return jax.random.categorical(mine, jnp.where(logits >= limit, logits, -jnp.inf)).astype(jnp.int32)
+
+
+# %% wrong="attention-sample" because="Draws in another way than `jax.random.categorical` with the given key, such as with a split key or with `jax.random.choice`."
+def sample(key, logits, temperature, top_k, top_p):
+    logits = logits / temperature
+    largest, _ = jax.lax.top_k(logits, top_k)
+    p = jax.nn.softmax(largest)
+    limit = jnp.min(jnp.where(jnp.cumsum(p) - p < top_p, largest, jnp.inf))
+    kept = jax.nn.softmax(jnp.where(logits >= limit, logits, -jnp.inf))
+    return jax.random.choice(key, len(logits), p=kept).astype(jnp.int32)
+
+
+# %% wrong="attention-sample" because="Raises low temperatures to a lower bound. The task divides by every temperature."
+def sample(key, logits, temperature, top_k, top_p):
+    logits = logits / jnp.maximum(temperature, 0.1)
+    largest, _ = jax.lax.top_k(logits, top_k)
+    p = jax.nn.softmax(largest)
+    limit = jnp.min(jnp.where(jnp.cumsum(p) - p < top_p, largest, jnp.inf))
+    return jax.random.categorical(key, jnp.where(logits >= limit, logits, -jnp.inf)).astype(jnp.int32)
+
+
+# %% wrong="attention-sample" because="Uses the number of totals below `top_p` as an index. For `top_p` = 1, rounding can make it larger than the last index, where `jnp.take` returns NaN."
+def sample(key, logits, temperature, top_k, top_p):
+    logits = logits / temperature
+    largest, _ = jax.lax.top_k(logits, top_k)
+    below = jnp.sum(jnp.cumsum(jax.nn.softmax(largest)) < top_p)
+    return jax.random.categorical(key, jnp.where(logits >= jnp.take(largest, below), logits, -jnp.inf)).astype(
+        jnp.int32
+    )
 
 
 # %% wrong="attention-sample" because="Draws among the sorted logits and looks up the token. The probabilities are right, but `categorical` should get the logits in the order of the tokens."
@@ -1605,11 +1774,18 @@ with jax.set_mesh(mesh):
     arguments = place(mesh, np.zeros((1, 1), np.float32)), place(mesh, 0 * values, "cache")
     result = ask(sharded_decode, *arguments, place(mesh, values, "cache"), place(mesh, np.int32(3)))
 compare(result, np.array([[3]], np.float32), label="the result")
+with case("when the largest scores of the devices differ"), jax.set_mesh(mesh):
+    scores = np.array([0, 1, 3, 2], np.float32).reshape(4, 1, 1)
+    arguments = place(mesh, np.ones((1, 1), np.float32)), place(mesh, scores, "cache")
+    result = ask(sharded_decode, *arguments, place(mesh, values, "cache"), place(mesh, np.int32(3)))
+    weights = np.exp([0, 1, 3])
+    compare(result, np.float32([[weights @ [1, 3, 5] / weights.sum()]]), label="the result")
 
 # %% hidden="attention-sharded-cache" name="program" points=3
 """Right for other meshes, lengths and scores, and the cache is not gathered."""
 rng = inputs.rng()
 for size, H, G, d, per_device, length, factor, words in (
+    (2, 1, 1, 4, 6, 8, 1, "when all devices have the same highest score"),
     (8, 6, 2, 4, 24, 8 * 24 - int(rng.integers(2, 20)), 1, "when all devices have allowed positions"),
     (4, 4, 4, 3, 20, int(rng.integers(3, 18)), 1, "when only one device has allowed positions"),
     (4, 8, 2, 6, 30, int(rng.integers(65, 85)), 9, "for scores above 100"),
@@ -1617,6 +1793,8 @@ for size, H, G, d, per_device, length, factor, words in (
 ):
     S, mesh = size * per_device, grid(size)
     q, k, v = factor * normal(rng, H, d), factor * normal(rng, S, G, d), normal(rng, S, G, d) + 2
+    if words.endswith("highest score"):
+        k[::per_device] = 40 * math.sqrt(d) * q / np.sum(q**2)  # the score 40
     wanted, longer = np.zeros((2, H, d))
     for h in range(H):
         for result, count in ((wanted, length), (longer, length + 1)):
@@ -1656,6 +1834,36 @@ def sharded_decode(q, k, v, length):
     return jax.shard_map(on_one_device, in_specs=specs, out_specs=P())(q, k, v, length)
 
 
+# %% wrong="attention-sharded-cache" because="Weights the results of the devices by their numbers of allowed positions instead of their sums of exp(score)."
+def sharded_decode(q, k, v, length):
+    def on_one_device(q, k, v, length):
+        S, G, d = k.shape
+        allowed = jax.lax.axis_index("cache") * S + jnp.arange(S) < length
+        scores = jnp.einsum("grd,sgd->grs", q.reshape(G, -1, d), k) / math.sqrt(d)
+        weights = jax.nn.softmax(jnp.where(allowed, scores, -1e30), axis=-1)
+        result = allowed.sum() * jnp.einsum("grs,sgd->grd", weights, v).reshape(q.shape)
+        return jax.lax.psum(result, "cache") / length
+
+    specs = P(), P("cache"), P("cache"), P()
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P())(q, k, v, length)
+
+
+# %% wrong="attention-sharded-cache" because="Takes the maximum over the devices before the maximum over the positions, so `pmax` returns a number for each position of a shard."
+def sharded_decode(q, k, v, length):
+    def on_one_device(q, k, v, length):
+        S, G, d = k.shape
+        positions = jax.lax.axis_index("cache") * S + jnp.arange(S)
+        scores = jnp.einsum("grd,sgd->grs", q.reshape(G, -1, d), k) / math.sqrt(d)
+        scores = jnp.where(positions < length, scores, -jnp.inf)
+        highest = jax.lax.pmax(scores, "cache").max(axis=-1, keepdims=True)
+        weights = jnp.exp(scores - highest)
+        total = jax.lax.psum(weights.sum(axis=-1, keepdims=True), "cache")
+        return (jax.lax.psum(jnp.einsum("grs,sgd->grd", weights, v), "cache") / total).reshape(q.shape)
+
+    specs = P(), P("cache"), P("cache"), P()
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P())(q, k, v, length)
+
+
 # %% wrong="attention-sharded-cache" because="Adds the results of the devices, each with its own softmax, so the weights add up to the number of devices."
 def sharded_decode(q, k, v, length):
     def on_one_device(q, k, v, length):
@@ -1685,7 +1893,7 @@ def sharded_decode(q, k, v, length):
     return jax.shard_map(on_one_device, in_specs=specs, out_specs=P())(q, k, v, length)
 
 
-# %% wrong="attention-sharded-cache" because="Subtracts the maximum of each device. On a device without allowed positions, this is -inf - (-inf), which is NaN."
+# %% wrong="attention-sharded-cache" because="Subtracts the maximum of each device, as its softmax does. On a device without allowed positions, this is -inf - (-inf), which is NaN."
 def sharded_decode(q, k, v, length):
     def on_one_device(q, k, v, length):
         S, G, d = k.shape

@@ -69,7 +69,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
         return (
             "left out: lessons compiled as learners compile them, full proofs with mutants and all seeds, every answer "
             "on every surface, the attack and honest corpora, a class of a hundred, docs/instructors.md to the letter, "
-            "lesson 11 without torch, and browsers (make test-all)"
+            "lessons 11 and 27 without torch, and browsers (make test-all)"
         )
     return "left out: all that `make test` runs" if expression == "thorough" else None
 
@@ -175,6 +175,20 @@ def courses_stay_as_they_are(request: pytest.FixtureRequest) -> Iterator[None]:
     if not request.config.getoption("--update-goldens"):
         changed = [str(path) for path, _ in sorted(before ^ _files_of_courses())]
         assert not changed, f"tests (perhaps of another file that runs beside this one) wrote {', '.join(changed)}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def configuration_of_jax_stays_as_it_is() -> Iterator[None]:
+    """The tests of the next file share this process, so what a file sets it also sets back."""
+    before = _configuration_of_jax()
+    yield
+    after = _configuration_of_jax()
+    changed = {name: after[name] for name in before.keys() & after.keys() if after[name] != before[name]}
+    assert not changed, f"tests of this file left jax.config changed: {changed}"
+
+
+def _configuration_of_jax() -> dict[str, Any]:
+    return dict(sys.modules["jax"].config.values) if "jax" in sys.modules else {}
 
 
 def _files_of_courses() -> set[tuple[Path, int]]:

@@ -109,6 +109,11 @@ class Stack(nnx.Module):
         self.layers = [nnx.Linear(2, 2, rngs=nnx.Rngs(0))]
 
 
+def mixed_scopes() -> None:
+    shapes = [jax.ShapeDtypeStruct(jax.export.symbolic_shape("b"), jnp.float32) for _ in range(2)]
+    jax.export.export(jax.jit(lambda x, y: x + y.sum()))(*shapes)
+
+
 def norm() -> nnx.BatchNorm:
     return nnx.BatchNorm(2, rngs=nnx.Rngs(0))
 
@@ -196,6 +201,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "TypeError: Indexer must have integer or boolean type": lambda: jnp.ones(3)[1.0],
     "TypeError: got incompatible shapes for broadcasting": lambda: jnp.ones(3) + jnp.ones(2),
     "TypeError: requires contracting dimensions to have the same shape": lambda: jnp.ones((2, 3)) @ jnp.ones((2, 3)),
+    "ValueError: Invalid mixing of symbolic scopes": mixed_scopes,
     "ValueError: Incompatible shapes for broadcasting": lambda: jnp.where(x > 0, x, x[1:]),
     "TypeError: cannot reshape array": lambda: jnp.ones(3).reshape(2, 2),
     "TypeError: requires ndarray or scalar arguments": lambda: jnp.add([1, 2], [3, 4]),

@@ -49,3 +49,13 @@ def test_a_machine_with_neither_simulates() -> None:
 def test_nothing_is_looked_for_where_cpus_were_asked_for() -> None:
     """As in grading, unless an accelerator was asked for there."""
     assert said(1, JAX_PLATFORMS="cpu") == ["8 cpu 8"]
+
+
+def test_fewer_accelerators_can_stay_the_default_devices() -> None:
+    """Then meshes are simulated, and JAX is not restricted to CPUs."""
+    script = STAND_IN.format(count=1).replace("devices.start(8)", "devices.start(8, keep=True)")
+    around = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"} | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", script], env=around, capture_output=True, text=True, check=True)
+    first, last = done.stdout.splitlines()
+    assert first.endswith("and 8 x simulated CPU devices for meshes")
+    assert last == "8 None 8"

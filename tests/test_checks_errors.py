@@ -208,3 +208,29 @@ def test_a_result_that_is_no_data_is_named() -> None:
         with pytest.raises(CheckFailed) as failed:
             ask(answer)
         assert failed.value.message.endswith(message)
+
+
+def test_an_error_in_a_callback_is_named_without_its_traceback() -> None:
+    def host(x: Any) -> Any:
+        raise ValueError("a row twice")
+
+    def answer(x: Any) -> Any:
+        return jax.pure_callback(host, jax.ShapeDtypeStruct((), "float32"), x)
+
+    for called in (answer, jax.jit(answer)):
+        with pytest.raises(CheckFailed) as failed:
+            ask(called, np.float32(1))
+        assert "raised JaxRuntimeError: A callback raised ValueError: a row twice" in failed.value.message
+        assert "Traceback" not in failed.value.message
+
+
+def test_a_failed_computation_counts_before_what_is_no_data() -> None:
+    def fetch(x: Any) -> Any:
+        raise ValueError("padding")
+
+    def answer(x: Any) -> Any:
+        return object(), jax.jit(lambda x: jax.pure_callback(fetch, jax.ShapeDtypeStruct((), "float32"), x))(x)
+
+    with pytest.raises(CheckFailed) as failed:
+        ask(answer, np.float32(1))
+    assert "A callback raised ValueError: padding" in failed.value.message

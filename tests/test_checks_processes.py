@@ -43,6 +43,13 @@ def test_a_failure_names_the_process_and_does_not_wait_for_the_other() -> None:
         processes.run(fails, [(1,), (2,)], seconds=30)
 
 
+def test_a_failure_below_jit_is_named_without_jaxs_notice() -> None:
+    with pytest.raises(RuntimeError, match=r"process 0 failed: TypeError: cannot reshape array of shape \(3,\)"):
+        processes.run(
+            "def traced(rows):\n    return jax.jit(lambda x: x.reshape(5, 7))(rows)\n", [(np.ones(3),)], devices=1
+        )
+
+
 def test_without_loopback_a_check_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     processes.need_loopback()
     monkeypatch.setattr(verbs.InProcessBackend, "loopback", False)

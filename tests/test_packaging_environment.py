@@ -68,7 +68,7 @@ def test_every_range_stands_in_condas_file_too() -> None:
 
 @pytest.mark.parametrize("requirement", RANGES, ids=lambda one: one.name)
 def test_every_locked_version_is_in_its_range(requirement: Requirement) -> None:
-    in_torch_lock = requirement.name in {Requirement(text).name for text in EXTRAS["torch"]}
+    in_torch_lock = requirement.name in {Requirement(text).name for name in lock.OPTIONAL for text in EXTRAS[name]}
     versions = pinned(environment.TORCH_LOCK if in_torch_lock else environment.LOCK)
     for version in versions[canonicalize_name(requirement.name)]:
         assert requirement.specifier.contains(version)
@@ -77,7 +77,7 @@ def test_every_locked_version_is_in_its_range(requirement: Requirement) -> None:
 def test_the_locks_do_not_overlap_and_leave_cuda_to_torch() -> None:
     base, extra = pinned(environment.LOCK), pinned(environment.TORCH_LOCK)
     assert not set(base) & set(extra)
-    assert {"torch", "torchvision"} <= set(extra)
+    assert {"torch", "torchvision", "keras"} <= set(extra)
     assert not environment.cuda_packages({"install": [{"metadata": {"name": name}} for name in (*base, *extra)]})
 
 

@@ -1,6 +1,7 @@
 """The first impression: README's table is the course, and no link of the front pages is dead."""
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -70,3 +71,25 @@ def test_the_table_of_jax_pages_names_what_the_lessons_contain() -> None:
             headings = set(re.findall(r"^# ## (?:deeper: )?(.*)$", text, re.MULTILINE))
             assert {name.lower() for name in re.findall(r"\*([^*]+)\*", sections)} <= headings, (page, sections)
         assert set(filter(None, practised.split(", "))) <= {*exercises, "all"}, page
+
+
+def test_the_picture_of_the_lessons_has_only_paths_that_contain_what_they_require(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "images/src"))
+    script = runpy.run_path(str(ROOT / "images/src/start_here_lessons.py"))
+    names, requires = script["lessons"]()
+    assert sorted(names) == [lesson[:2] for lesson in BUILT]
+    assert {"04", "12", "15"} <= requires["22"]
+    for number, before in requires.items():
+        assert all(one < number for one in before), f"lesson {number} requires a later one"
+    assert len(script["paths"]()) == 3
+    for title, path in script["paths"]().items():
+        for number in path & set(requires):
+            assert requires[number] <= path, f"{title}: lesson {number} requires {requires[number] - path}"
+    assert set(script["PLACES"]) >= {number for number in names if number >= "09"}
+
+
+def test_the_changelog_counts_the_exercises() -> None:
+    exercises = sum(len(re.findall(r'(?m)^# %% answer="', path.read_text())) for path in ROOT.glob("solutions/*.py"))
+    assert f"lessons with {exercises} exercises" in (ROOT / "CHANGELOG.md").read_text()

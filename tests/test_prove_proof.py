@@ -145,3 +145,20 @@ def test_suggestions_are_the_variants_that_pass_and_a_cell_to_list_them(grader: 
     )
     assert double.startswith("small-double: 2 of 3 variants pass every check.\n")  # one more is listed
     assert total == "small-total: 0 of 1 variants pass every check.\n"
+
+
+def test_totals_are_the_sums_of_the_lessons(grader: Grader) -> None:
+    done = grader("--course", COURSES / "small", "totals", COLUMNS="120")
+    assert done.returncode == 0, done.stderr
+    title, _, lesson, *_, sums = [line.split() for line in done.stdout.splitlines() if line.strip()]
+    course = Course(COURSES / "small")
+    exercises = course.lesson(LESSON).exercises
+    assert title == ["lesson", "exercises", "points", "checks", "hidden", "right", "wrong", "mutants"]
+    assert lesson[0] == LESSON
+    assert sums[:2] == ["1", "lesson"]
+    assert lesson[1:] == sums[2:]
+    counts = dict(zip(title[1:], sums[2:], strict=True))
+    assert counts["exercises"] == str(len(exercises))
+    assert counts["wrong"] == str(sum(len(exercise.wrong) for exercise in exercises))
+    assert int(counts["hidden"]) < int(counts["checks"])
+    assert int(counts["mutants"]) > 0

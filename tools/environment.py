@@ -31,7 +31,7 @@ REFUSAL = """\
 Stopped before the download: with PyTorch, pip would install {count} CUDA packages ({some}, ...)
 of several gigabytes. The course does not need them. Choose one:
 
-  without PyTorch  make setup TORCH=no     (lessons 01 and 11 use it, and run without it)
+  without PyTorch  make setup TORCH=no     (lessons 01, 11 and 27 use it, and run without it)
   the CPU build    export PIP_EXTRA_INDEX_URL=<the address after --index-url on PyTorch's
                    "Start Locally" page for Linux, Pip and CPU>, then run the command again
   the CUDA build   make setup TORCH=cuda
@@ -230,7 +230,7 @@ def install(venv: "Path", torch: "str", torch_before: "str", root: "Path") -> "i
     if (venv / STAMP).exists():
         (venv / STAMP).unlink()  # nothing was changed until here; from here on it is unfinished
     if torch != torch_before:
-        run_pip([python, "-m", "pip", "uninstall", "-y", "torch", "torchvision"], root)
+        run_pip([python, "-m", "pip", "uninstall", "-y", "torch", "torchvision", "keras"], root)
     # torch and torchvision in one command, or the second would bring its own idea of the first
     requirements = [part for name in locks(torch) for part in ("-r", name)]
     downloaded = run_pip([*pip, *requirements], root)

@@ -19,13 +19,14 @@ HEADER = """\
 # `make lock UPGRADE=jax` the newest of one. Then run `make test` before you commit.
 """
 
-EXTRAS = ("instructor", "dev")
+EXTRAS = ("instructor", "book", "dev")
+OPTIONAL = ("torch", "keras")  # `make setup TORCH=no` leaves both out
 
 
-def split(without_torch: str, with_torch: str) -> tuple[str, str]:
-    """Two resolutions as two locks: what torch alone needs stands apart; CUDA's packages are torch's own to pin."""
-    base = without_torch.splitlines()
-    names = {line: line.split("==")[0] for line in with_torch.splitlines()}
+def split(without: str, with_optional: str) -> tuple[str, str]:
+    """Two resolutions as two locks: what only torch and Keras need is apart; CUDA's packages are torch's own to pin."""
+    base = without.splitlines()
+    names = {line: line.split("==")[0] for line in with_optional.splitlines()}
     cuda = cuda_packages({"install": [{"metadata": {"name": name}} for name in names.values()]})
     extra = [line for line, name in names.items() if line not in base and name not in cuda]
     return "\n".join(base) + "\n", "\n".join(extra) + "\n"
@@ -50,9 +51,9 @@ def lock(upgrade: str, root: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
     run_pip([str(home / "bin" / "python"), "-m", "pip", "install", "uv"], root)
     uv = home / "bin" / "uv"
-    base, extra = split(resolve(uv, EXTRAS, upgrade, root), resolve(uv, (*EXTRAS, "torch"), upgrade, root))
-    (root / LOCK).write_text(HEADER.format(what="Everything but torch.") + base)
-    (root / TORCH_LOCK).write_text(HEADER.format(what="torch, torchvision and what only they need.") + extra)
+    base, extra = split(resolve(uv, EXTRAS, upgrade, root), resolve(uv, (*EXTRAS, *OPTIONAL), upgrade, root))
+    (root / LOCK).write_text(HEADER.format(what="Everything but torch and Keras.") + base)
+    (root / TORCH_LOCK).write_text(HEADER.format(what="torch, torchvision, Keras and what only they need.") + extra)
     print(f"Wrote {LOCK} and {TORCH_LOCK}. Review the difference, then run make test.")
 
 

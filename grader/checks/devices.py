@@ -17,10 +17,15 @@ class TooLate(Ended):
     """`start` was called after JAX had already counted its devices."""
 
 
-def start(count: int = 8) -> None:
+def start(count: int = 8, keep: bool = False) -> None:
     """Provides `count` devices and prints which: real ones where there are as many, else simulated CPU devices.
 
     With simulated ones everything runs on CPUs. Call it in the first cell: JAX counts its devices once, at first use.
+
+    Args:
+        count: number of devices.
+        keep: whether fewer accelerators stay the default devices. Then `mesh` consists of simulated CPU devices, and
+            everything else runs on the first accelerator.
 
     Raises:
         TooLate: JAX has counted fewer devices before.
@@ -32,7 +37,9 @@ def start(count: int = 8) -> None:
         if jax.config.values["jax_platforms"] == "cpu":
             return
         real = _accelerators()
-        if 0 < len(real) < count:  # a program for them does not run on CPU devices
+        if 0 < len(real) < count and keep:
+            print(f"{describe()}, and {count} x simulated CPU devices for meshes")
+        elif 0 < len(real) < count:  # a program for them does not run on CPU devices
             jax.config.update("jax_platforms", "cpu")
             clear_backends()
             print(f"{describe()}, because there are only {len(real)} x {real[0].device_kind}")

@@ -43,6 +43,8 @@ _MAIN = """
 import os, pickle, sys
 with open(sys.argv[1], "rb") as file:
     told = pickle.load(file)
+# The first line of an error alone: JAX adds a notice about its tracebacks below it.
+sys.excepthook = lambda kind, value, _: print(": ".join([kind.__name__, *str(value).splitlines()[:1]]), file=sys.stderr)
 import jax
 jax.config.update("jax_num_cpu_devices", told["devices"])
 if told["address"]:
@@ -103,9 +105,7 @@ def run(
             _wait(started, folder, seconds)
         except RuntimeError as failed:
             if str(failed).endswith(": NotImplementedError") and callable(function):
-                function(
-                    *arguments[0]
-                )  # a stub that is still as it was released, which a check recognises by its error
+                function(*arguments[0])  # the released stub, which a check recognises by its own error
             raise
         finally:
             for process in started:
@@ -136,7 +136,10 @@ def _wait(started: list[subprocess.Popen[bytes]], folder: Path, seconds: float) 
                 said = [line for line in lines if re.match(r"F\d{4} ", line)][:1] or lines[-1:]
                 raise RuntimeError(f"process {index} failed: {said[0] if said else f'status {process.returncode}'}")
         if time.monotonic() > end:
-            raise RuntimeError(f"the processes have not finished after {seconds:g} s")
+            raise RuntimeError(
+                f"the processes have not finished after {seconds:g} s. Does every process run each computation that "
+                "uses the devices of all?"
+            )
         time.sleep(0.02)
 
 

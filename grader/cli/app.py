@@ -23,7 +23,7 @@ class CommandGroups(TyperGroup):
     GROUPS: ClassVar[dict[str, str]] = {
         "For learners": "lab watch check progress solution carry reset doctor",
         "For instructors": "grade report instructor bundle collect",
-        "For authors": "new build prove preview import",
+        "For authors": "new build prove totals preview import",
     }
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

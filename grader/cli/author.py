@@ -167,6 +167,16 @@ def prove(
 
 
 @app.command()
+def totals() -> None:
+    """Count exercises, points, checks, answers and mutants.
+
+    `right` and `wrong` are the answers that authors have written with their verdicts, and `mutants` are made from the
+    solutions. `grader prove` runs them all.
+    """
+    proofs.show_totals(open_course(), out)
+
+
+@app.command()
 def preview(
     lesson: LessonArgument,
     html: Annotated[Path | None, Option("--html", metavar="FILE", help="Write a page to FILE instead.")] = None,

@@ -27,7 +27,7 @@ UNCONFINED = (
     "This machine confines learners' code by resource limits alone, so a submission could read your files and use the "
     "network. `grader doctor` explains how to get more."
 )
-NEVER_PRELOAD = frozenset({"torch", "torchvision", "tensorflow"})  # importing them starts threads
+NEVER_PRELOAD = frozenset({"torch", "torchvision", "tensorflow", "keras"})  # importing them starts threads
 ON_AN_ACCELERATOR = 2  # examiners side by side: each has four processes, and each of these half a GB of the device
 
 

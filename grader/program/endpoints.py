@@ -119,10 +119,20 @@ class AnswerEndpoint:
 
     def _reply(self, what: Callable[[tuple[Any, ...]], Any], payload: bytes) -> bytes:
         asked = decode(payload, self.classes)
+        value: Any = None
         try:
             with _on(asked["mesh"]), _all_bits():
-                return encode({"status": "ok", "value": what(asked["args"])}, self.classes)
+                value = what(asked["args"])
+                return encode({"status": "ok", "value": value}, self.classes)
         except Unsendable as problem:
+            try:
+                # An array whose computation failed is no data either. The first level alone: a result may be nested so
+                # deeply, or refer to itself so often, that it cannot be traversed.
+                for leaf in value[:MAX_RESULTS] if type(value) in (tuple, list) else [value]:
+                    if isinstance(leaf, jax.Array) and not leaf.is_deleted():
+                        leaf.block_until_ready()
+            except jax.errors.JaxRuntimeError as failed:
+                return encode(describe(failed, self.check_file))
             return encode({"status": "unsendable", "kind": str(problem)[:MAX_LINE]})
         except BaseException as problem:  # SystemExit and KeyboardInterrupt are an answer's fault too, not ours
             return encode(describe(problem, self.check_file))
@@ -153,6 +163,8 @@ def describe(problem: BaseException, check_file: str = "<check>") -> dict[str, A
         text += _suggestion(problem)
     except Exception:  # an exception class of the learner's may fail to print itself
         text = ""
+    text, of_callback = _without_traceback(text)
+    own += [frame for frame in of_callback if is_cell(frame.filename) and frame.filename != check_file]
     return {
         "status": "raised",
         "kind": type(problem).__name__[:MAX_LINE],
@@ -160,6 +172,18 @@ def describe(problem: BaseException, check_file: str = "<check>") -> dict[str, A
         "line": own[-1].lineno if own else None,
         "source": (own[-1].line or "")[:MAX_LINE] if own else "",
     }
+
+
+def _without_traceback(text: str) -> tuple[str, list[traceback.FrameSummary]]:
+    """The text of an error in a callback without the traceback that JAX quotes in it, and the frames of that."""
+    before, quoted, after = text.partition("Traceback (most recent call last):\n")
+    if not quoted or "callback" not in before:
+        return text, []
+    lines = after.splitlines()
+    frames = [_FRAME.match(line) for line in lines]
+    end = next((i for i, line in enumerate(lines) if not line.startswith("  ")), len(lines))
+    found = [traceback.FrameSummary(one[1], int(one[2]), one[3]) for one in frames[:end] if one]
+    return "A callback raised " + "\n".join(lines[end:]), found
 
 
 def _suggestion(problem: BaseException) -> str:
@@ -178,6 +202,8 @@ def _suggestion(problem: BaseException) -> str:
 
 # JAX names the function that it traces, which is the one that wraps the learner's, and the arguments of that.
 _OURS = re.compile(r"the function (?:flat|<lambda>) at \S*program/export\.py:\d+(?: for jit)?")
+MAX_RESULTS = 100  # of an answer, whose computation is waited for where one of them is no data
+_FRAME = re.compile(r'  File "(.*)", line (\d{1,6}), in (.*)')
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+>")  # another in every run
 _LEAVES = re.compile(r"the arguments? leaves\[\d+\](?:(?:,| and) leaves\[\d+\])*")
 

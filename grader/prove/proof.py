@@ -13,11 +13,12 @@ from rich.table import Column, Table
 
 from grader.core.faults import Fault
 from grader.core.layout import PROOF
-from grader.core.points import phrase, total
+from grader.core.points import number, phrase, total
 from grader.core.result import CheckResult
 from grader.course import Course
 from grader.grading.batch import cores, imports
 from grader.grading.pool import Pool
+from grader.prove.mutants import mutants as made_of
 
 SEEDS = 20
 
@@ -128,6 +129,39 @@ def show(proof: Proof, console: Console) -> None:
         for one in row.survivors:  # a label is copied, so it is on one line
             console.print(f"survived: {row.exercise}, {one.where}: {one.label}", markup=False, soft_wrap=True)
     _show_problems(proof, console)
+
+
+def show_totals(course: Course, console: Console) -> None:
+    """Prints what each lesson contains, and the sums: exercises, points, checks, answers with a known verdict, and
+    mutants of the solutions. Runs nothing."""
+    names = ("exercises", "points", "checks", "hidden", "right", "wrong", "mutants")
+    columns = (Column(name, justify="right") for name in names)
+    table = Table(
+        Column("lesson", no_wrap=True),
+        *columns,
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        show_footer=True,
+    )
+    sums = [0.0] * len(names)
+    for lesson in map(course.lesson, course.lesson_ids):
+        checks = [check for exercise in lesson.exercises for check in exercise.checks]
+        row = (
+            len(lesson.exercises),
+            lesson.points,
+            len(checks),
+            sum(check.hidden for check in checks),
+            sum(1 + len(exercise.right) for exercise in lesson.exercises),  # with the solution
+            sum(len(exercise.wrong) for exercise in lesson.exercises),
+            sum(len(made_of(exercise.reference)) for exercise in lesson.exercises),
+        )
+        sums = [total((before, new)) for before, new in zip(sums, row, strict=True)]
+        table.add_row(lesson.id, *map(number, row))
+    table.columns[0].footer = phrase(len(course.lesson_ids), "lesson")
+    for column, value in zip(table.columns[1:], sums, strict=True):
+        column.footer = number(value)
+    console.print(table)
 
 
 def _show_problems(proof: Proof, console: Console) -> None:
