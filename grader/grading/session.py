@@ -39,7 +39,6 @@ FAULTS = {
     "memory": ("crashed", "Your answer was stopped: it {}."),
     "flooded": ("failed", "Your answer returned too much: {}."),
 }
-COMPLETE = frozenset({"passed", "failed", "not attempted"})  # how a check ends that may have left something behind
 
 
 class CheckRunner:
@@ -250,17 +249,12 @@ class GradingSession:
         return Judgement(exercise, (*results, *self._run(exercise, hidden, late)))
 
     def judge_hidden(self, judged: Judgement) -> list[CheckResult]:
-        """Results of all checks of an exercise, of which the hidden ones run now; for exercises in order.
-
-        After `WorkerPair.rewind`, the public ones run again before them, without a verdict: an answer may store
-        something when it is called.
-        """
+        """Results of all checks of an exercise, of which the hidden ones run now; for exercises in order."""
         exercise, found = judged.exercise, {result.id: result for result in judged.results}
         if judged.place is not None:
-            again = COMPLETE if judged.place > self.isolated.place else ()
             self.isolated.advance(judged.place)
-            checks = [check for check in exercise.checks if check.hidden or found[check.id].status in again]
-            found |= {result.id: result for result in self._run(exercise, checks) if result.hidden}
+            hidden = [check for check in exercise.checks if check.hidden]
+            found |= {result.id: result for result in self._run(exercise, hidden)}
         return [found[check.id] for check in exercise.checks]
 
     def _run(self, exercise: Exercise, checks: Iterable[Check], late: Check | None = None) -> Iterator[CheckResult]:
