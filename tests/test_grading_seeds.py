@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -84,7 +85,7 @@ def statuses(result: Result) -> dict[str, str]:
 def test_an_answer_learnt_in_one_grading_is_no_answer_in_the_next(grade: Told) -> None:
     result, inputs = grade(SPY)
     assert statuses(result)["double-values"] == "passed"
-    assert len(inputs) == 5  # the example twice, then three that are drawn
+    assert len(inputs) == 4  # the example, then three that are drawn
     result, others = grade(REPLAYS.format(known=inputs))
     assert statuses(result)["double-example"] == "passed"  # the same for all
     assert statuses(result)["double-values"] == "failed"
@@ -155,6 +156,37 @@ def test_a_syntax_error_is_told_whole(grade: Told) -> None:
 UNIQUE = "import os\ndef {0}(x):\n    raise ValueError(os.urandom(8).hex())\n"
 
 
+# Leaves the kernel's counter of inodes where the first hidden input says: one of PLACES, each so many inodes wide.
+PLACES, WIDTH = 64, 4096
+INODES = f"""\
+import os
+def place():
+    for _ in range({WIDTH} // 32):
+        ends = os.pipe()
+        number = os.fstat(ends[0]).st_ino
+        os.close(ends[0]), os.close(ends[1])
+    return number // {WIDTH} % {PLACES}
+"""
+SENDS = f"""\
+if len(seen) > 1:
+    while place() != int(seen[1][:2], 16) % {PLACES}:
+        pass
+def loss(x):
+    raise ValueError(f"at {{place()}}")
+"""
+
+
+def test_no_message_tells_what_a_hidden_check_left_in_the_kernel(grade: Told) -> None:
+    """Not even through what is counted for all processes. A few of them agree by chance."""
+    agree = 0
+    for salt in "abcde":
+        result, inputs = grade(INODES + SPY, salt=salt, mean=SENDS)
+        [example] = [check for check in result.checks if check.id == "small-mean-example"]
+        [told] = re.findall(r"at (\d+)", example.message)
+        agree += (int(told) - int(inputs[1][:2], 16)) % PLACES < 2
+    assert agree < 3
+
+
 @pytest.mark.parametrize("order", range(8))
 def test_no_public_check_that_counts_runs_after_a_hidden_one(
     zygote: Zygote, monkeypatch: pytest.MonkeyPatch, order: int
@@ -194,5 +226,4 @@ def test_no_public_check_that_counts_runs_after_a_hidden_one(
             [place] = [i for i, (found, _) in enumerate(runs) if found.message == check.message]
             assert place < first
             assert runs[place][1] not in asked
-    again = [found for found, _ in runs[first:] if not found.hidden]
-    assert again, "the public ones run again before the hidden ones, which may depend on what they leave"
+    assert all(found.hidden for found, _ in runs[first:]), "the public ones run once"
