@@ -89,7 +89,7 @@ class CheckRunner:
             text = guard(tree) if check.hidden else tree
             self._compiled[check.id] = compile(text, f"<check {check.id}>", "exec", dont_inherit=True)
         names = dict(self.setup) | {name: AnswerName(name) for name in self.answers} | {"Probe": ProbeSource}
-        before, asked = set_backend(isolated), isolated.asked
+        before, asked, isolated.first = set_backend(isolated), isolated.asked, not check.hidden
         isolated.seconds = exercise.timeout or ANSWER_S
         take_evidence()
         told: list[Any] = []
@@ -239,9 +239,9 @@ class GradingSession:
         needs = set().union(*(ran.needs for ran in self.answers.get(exercise.id, [])))
         for name in needs - self.written - set(self.runner.lesson.setup_names):
             self.undefined.setdefault(name, []).append(exercise.id)
-        place = self.isolated.place
         public = [check for check in exercise.checks if not check.hidden]
         results = tuple(self._run(exercise, public))
+        place = self.isolated.place
         hidden = [check for check in exercise.checks if check.hidden]
         late = next((check for check, found in zip(public, results, strict=True) if found.status == "timeout"), None)
         if hidden and late is None:

@@ -54,9 +54,9 @@ class CellOutcome:
 
 
 class Told(NamedTuple):
-    """A request that changed the state of a worker, its seconds, and an identity of all such requests up to it."""
+    """A request that changed the state of a worker, its seconds, and an identity of all cells up to it."""
 
-    request: dict[str, Any]
+    frames: tuple[bytes, ...]
     seconds: float
     state: str
 
@@ -106,6 +106,7 @@ class WorkerPair:
         self.setup, self.classes, self.programs, self.known = setup, classes, programs, known
         self.seconds = ANSWER_S
         self.asked = 0
+        self.first = False  # whether the next question is the first one of a public check
         self._log: list[Told] = []  # all that changed the state of a worker since the setup
         self._history: list[Told] = []  # what of it a fresh worker is told again
         self._place = 0  # up to where in the log the history goes
@@ -217,10 +218,21 @@ class WorkerPair:
         """Tell the worker something that a replay has to tell it again."""
         self._state = identity(f"{self._state} {request}".encode())
         reply = self._tell(request, seconds)
-        told = Told(request, seconds, self._state)
+        told = Told((encode(request),), seconds, self._state)
         self._log.append(told)
         self._history.append(told)
         self._place, self._heard = len(self._log), len(self._history)
+        return reply
+
+    def _question(self, do: str, question: AnswerName | ProbeSource, payload: bytes, most: int = REPLY_LIMIT) -> bytes:
+        """Ask the worker. The first question of a public check is asked again in the second pass, as an answer may keep
+        something from one call to the next."""
+        asked = {"probe": question.text, "name": question.name} if isinstance(question, ProbeSource) else {}
+        frames = encode({"do": do, **(asked or {"answer": question.name})}), payload
+        reply = self._exchange(*frames, seconds=self.seconds, most=most)
+        if self.first:
+            self._log.append(Told(frames, self.seconds, self._state))
+            self._place, self.first = len(self._log), False
         return reply
 
     def fresh(self, reuse: bool = False) -> None:
@@ -242,7 +254,7 @@ class WorkerPair:
         """Call the answer, in the worker."""
         self.clock.check()
         self.asked += 1
-        return self._exchange(encode({"do": "ask", **_question(question)}), payload, seconds=self.seconds)
+        return self._question("ask", question, payload)
 
     @exchange()
     def export(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
@@ -251,8 +263,7 @@ class WorkerPair:
         self.asked += 1
         key = (self._state, question, payload)
         if key not in self._exports:
-            asked = encode({"do": "export", **_question(question)})
-            self._exports[key] = self._exchange(asked, payload, seconds=self.seconds, most=LARGEST_EXPORT)
+            self._exports[key] = self._question("export", question, payload, LARGEST_EXPORT)
         return self._exports[key]
 
     @exchange()
@@ -281,7 +292,7 @@ class WorkerPair:
                 while self._heard < len(self._history):
                     at, told = self._heard, self._history[self._heard]
                     self.clock.check()
-                    self._tell(told.request, AGAIN * told.seconds, self._worker)
+                    self._exchange(*told.frames, seconds=AGAIN * told.seconds, worker=self._worker)
                     self._heard += 1
             except Fault as fault:
                 self.drop()
@@ -323,10 +334,6 @@ class WorkerPair:
         if self._worker is not None:
             self._worker.kill()
         self._worker, self._heard = None, 0
-
-
-def _question(p: AnswerName | ProbeSource) -> dict[str, Any]:
-    return {"probe": p.text, "name": p.name} if isinstance(p, ProbeSource) else {"answer": p.name}
 
 
 def _place_and_text(reply: dict[str, Any]) -> tuple[str, str]:
