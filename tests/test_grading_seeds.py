@@ -85,7 +85,7 @@ def statuses(result: Result) -> dict[str, str]:
 def test_an_answer_learnt_in_one_grading_is_no_answer_in_the_next(grade: Told) -> None:
     result, inputs = grade(SPY)
     assert statuses(result)["double-values"] == "passed"
-    assert len(inputs) == 4  # the example, then three that are drawn
+    assert len(inputs) == 5  # the example twice, then three that are drawn
     result, others = grade(REPLAYS.format(known=inputs))
     assert statuses(result)["double-example"] == "passed"  # the same for all
     assert statuses(result)["double-values"] == "failed"
