@@ -158,8 +158,7 @@ def record(check: Check, status: str, message: str = "", **found: str) -> CheckR
 
 @dataclass(frozen=True)
 class Judgement:
-    """What an exercise's public checks found. `place` is where in the notebook its hidden ones still have to run; None
-    where `results` are those of all checks."""
+    """Results of an exercise's public checks, and where its hidden ones run (None: `results` are those of all)."""
 
     exercise: Exercise
     results: tuple[CheckResult, ...]
@@ -176,8 +175,8 @@ class GradingSession:
     """Runs cells and judges exercises in one isolated pair of processes; `seed` determines the inputs of its checks.
 
     All public checks of a notebook run before its first hidden one, and the hidden ones in a process that runs the
-    cells again. A process that a hidden check has asked something could tell of it in what it raises, by the load that
-    it causes, and by what it has the kernel count for the whole machine, such as open files and inodes.
+    cells again. A process that a hidden check has asked something could tell of it in what it raises, by its load, and
+    by what the kernel counts for the whole machine, such as open files and inodes.
     """
 
     def __init__(self, runner: CheckRunner, isolated: WorkerPair, seed: str) -> None:

@@ -224,11 +224,10 @@ class WorkerPair:
         self._place, self._heard = len(self._log), len(self._history)
         return reply
 
-    def _question(self, do: str, question: AnswerName | ProbeSource, payload: bytes, most: int = REPLY_LIMIT) -> bytes:
-        """Ask the worker. The first question of a public check is asked again in the second pass, as an answer may keep
-        something from one call to the next."""
-        asked = {"probe": question.text, "name": question.name} if isinstance(question, ProbeSource) else {}
-        frames = encode({"do": do, **(asked or {"answer": question.name})}), payload
+    def _question(self, do: str, p: AnswerName | ProbeSource, payload: bytes, most: int = REPLY_LIMIT) -> bytes:
+        """Ask the worker. A second pass repeats the first question of a public check: an answer may keep something."""
+        asked = {"probe": p.text, "name": p.name} if isinstance(p, ProbeSource) else {"answer": p.name}
+        frames = encode({"do": do, **asked}), payload
         reply = self._exchange(*frames, seconds=self.seconds, most=most)
         if self.first:
             self._log.append(Told(frames, self.seconds, self._state))
@@ -280,8 +279,7 @@ class WorkerPair:
 
     @property
     def worker(self) -> Process:
-        """The worker, forked when first needed and, after a fault or a step back, forked again with its cells run
-        again."""
+        """The worker, forked when first needed and, after a fault or a step back, forked again and told all again."""
         lost: dict[int, int] = {}  # how often each request ended it
         while self._worker is None or self._heard < len(self._history):
             at = -1  # the setup
@@ -292,7 +290,7 @@ class WorkerPair:
                 while self._heard < len(self._history):
                     at, told = self._heard, self._history[self._heard]
                     self.clock.check()
-                    self._exchange(*told.frames, seconds=AGAIN * told.seconds, worker=self._worker)
+                    self._exchange(*told.frames, seconds=AGAIN * told.seconds, at=self._worker)
                     self._heard += 1
             except Fault as fault:
                 self.drop()
@@ -310,14 +308,12 @@ class WorkerPair:
         if ran["status"] != "ok":
             raise CheckBroken(f"the course's setup raised {ran['kind']}: {ran['text']}")
 
-    def _exchange(
-        self, *frames: bytes, seconds: float, most: int = REPLY_LIMIT, worker: Process | None = None
-    ) -> bytes:
-        return (worker or self.worker).exchange(*frames, seconds=seconds, most=most, beside=self.programs.executor)
+    def _exchange(self, *frames: bytes, seconds: float, most: int = REPLY_LIMIT, at: Process | None = None) -> bytes:
+        return (at or self.worker).exchange(*frames, seconds=seconds, most=most, beside=self.programs.executor)
 
     def _tell(self, request: dict[str, Any], seconds: float, worker: Process | None = None) -> dict[str, Any]:
         try:
-            reply = read_reply(self._exchange(encode(request), seconds=seconds, worker=worker), seconds=seconds)
+            reply = read_reply(self._exchange(encode(request), seconds=seconds, at=worker), seconds=seconds)
             for names in (reply.setdefault(kind, []) for kind in NAME_LISTS):
                 if type(names) is not list or any(type(name) is not str for name in names):
                     raise Malformed("it lists something that is not a name")
