@@ -1,18 +1,27 @@
 """Sphinx's configuration of the site. `make book` (tools/book.py) copies the pages to build/book/source first."""
 
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import latex2mathml.converter
 from docutils import nodes
 from sphinx.application import Sphinx
 
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
+
+import inventory  # in tools/, as is the extension code_links
+
 project = "Jaxercise"
 html_title = "Jaxercise"
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.intersphinx", "code_links"]
+intersphinx_mapping = inventory.write(Path(os.environ["JAXERCISE_BOOK"]) / "inventory")
 html_theme = "furo"
 html_theme_options = {"navigation_with_keys": True}
 html_static_path = ["static"]
 html_css_files = ["book.css"]
+html_js_files = ["book.js"]
 html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
@@ -37,7 +46,7 @@ nb_execution_show_tb = True
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # nothing is loaded from other hosts
 nb_render_image_options = {"align": "center"}
 nb_merge_streams = True
-nb_output_stderr = "remove-warn"
+nb_output_stderr = "show"  # lesson 03 reads the log of compilations
 nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]
 
 suppress_warnings = [

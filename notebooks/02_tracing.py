@@ -31,8 +31,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Helpers of this course, which plot, print errors and list operations:
-from grader.learning import plots
+# Helpers of this course, which draw figures, print errors and list operations:
+from grader.learning import figures, plots
 from grader.learning.inspection import primitives, print_error
 
 # %% [markdown]
@@ -131,9 +131,12 @@ def describe(x):
 
 print(jax.make_jaxpr(describe)(jnp.ones(3)))
 print(jax.make_jaxpr(describe)(jnp.ones((5, 2))))
+figures.trace_stepper(describe, jnp.ones((5, 2)))
 
 # %% [markdown]
-# The two shapes give two programs. Neither contains a loop, an `if` or a square root. Python **unrolled** the loop, so each iteration has its own equation. The brackets after `reduce_sum` contain its parameters, such as the axes of the sum.
+# Step through the second trace.
+#
+# The two shapes give two programs. Neither contains a loop, an `if` or a square root. Python **unrolled** the loop, so each iteration has its own equation. The brackets after `reduce_sum` contain its parameters, such as the axes.
 #
 # `jax.debug.print` is recorded as an operation, so it can show the values in each call.
 

@@ -31,8 +31,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Helpers of this course, which plot, print errors, measure times and list operations:
-from grader.learning import plots
+# Helpers of this course, which draw figures, print errors, measure times and list operations:
+from grader.learning import figures, plots
 from grader.learning.inspection import flops, primitives, print_error, time_ms
 
 # %% [markdown]
@@ -184,6 +184,17 @@ jax.tree.map(jnp.shape, jax.vmap(scale, out_axes={"scaled": 1, "norm": 0})(xs))
 # An entry of `out_axes` is the position of the mapped axis in that result. The figure summarises both options.
 #
 # ![Above: vmap of loss with in_axes (None, 0, 0). All examples share one copy of the parameters. Row i of xs and entry i of ys are the arguments of example i. The function is written for one example and traced once, and the results are stacked along axis 0. Below: in_axes 0 passes rows, 1 columns and None the whole array. out_axes 0 makes the results rows, 1 columns.](../images/vmap_axes.svg)
+
+# %% [markdown]
+# Change the axes. Each element shows its example.
+
+
+# %%
+def weigh(x, weights):
+    return x * weights
+
+
+figures.axis_mover(weigh, xs[:3], params["w"], in_axes=(0, None))
 
 # %% [markdown]
 # ## A gradient for each example

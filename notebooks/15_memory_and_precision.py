@@ -34,7 +34,7 @@ import optax
 from jax.ad_checkpoint import checkpoint_name
 
 # Helpers of this course, which plot, print errors and list residuals:
-from grader.learning import plots
+from grader.learning import figures, plots
 from grader.learning.inspection import print_error, print_residuals
 
 # %% [markdown]
@@ -143,6 +143,22 @@ for name, function in candidates.items():
 #
 # ![Two timelines of a network with four layers. Above: every layer stores its residuals in the forward pass, so memory grows until the backward pass begins, and then shrinks. Below: with jax.checkpoint each layer stores only its input. In the backward pass each layer is first recomputed, which stores the residuals of this layer alone.](../images/memory_remat.svg)
 #
+# The next figure computes these timelines for four layers. It counts the result of each equation of the gradient, before the compiler fuses equations.
+
+
+# %%
+def four_layers_loss(layers, x, layer=layer):
+    """A Python loop, so that the jaxpr contains the equations of each layer"""
+    for one in layers:
+        x = layer(one, x)
+    return jnp.mean(x**2)
+
+
+four = [jax.tree.map(lambda leaf: leaf[i], params) for i in range(4)]
+remat_loss = lambda layers, x: four_layers_loss(layers, x, remat_layer)
+figures.backward_memory({"no checkpoint": four_layers_loss, "each layer": remat_loss}, four, x)
+
+# %% [markdown]
 # Here is the temporary memory for several depths.
 
 # %%

@@ -37,7 +37,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from grader.learning import plots
+from grader.learning import figures, plots
 from grader.learning.inspection import flops, print_collectives, print_error, time_ms
 
 eight = jax.devices()[:8]
@@ -203,9 +203,12 @@ table = jax.device_put(jnp.arange(1024.0).reshape(16, 64), rows)
 print_communication("transpose", jnp.transpose, table)
 print_communication("sum(0)", lambda t: t.sum(0), table)
 print_communication("roll", lambda t: jnp.roll(t, 1, axis=0), table)
+operations = {"sum(0)": lambda t: t.sum(0), "x @ x": lambda t: t @ t, "roll": lambda t: jnp.roll(t, 1, axis=0)}
+shardings = [NamedSharding(mesh, P("a", "b")), NamedSharding(mesh, P("a")), rows, columns]
+figures.collectives(operations, shardings, shape=(8, 8))
 
 # %% [markdown]
-# `sum(0)` adds 1,024 numbers, but its all-reduce has only 64 elements, because **each device first adds its own rows**. The picture shows all five collectives.
+# `sum(0)` adds 1,024 numbers, but its all-reduce has only 64 elements, because **each device first adds its own rows**. The interactive figure shows what a ring of devices sends in each step. The picture shows all five collectives.
 #
 # ![Five collectives on four devices, before and after. All-gather: each has one shard, then all have all shards. All-reduce: each has a part of every sum, then all have all sums. Reduce-scatter: the same, then each has one shard of the sums. All-to-all: each has a row of blocks, then each has a column of them. Collective-permute: each sends its shard to its neighbour.](../images/sharding_collectives.svg)
 #

@@ -39,7 +39,7 @@ import numpy as np
 from jax import P  # the same class as jax.sharding.PartitionSpec
 from jax.sharding import AxisType, NamedSharding
 
-from grader.learning import plots
+from grader.learning import figures, plots
 from grader.learning.inspection import list_collectives, print_collectives, print_error, time_ms
 
 eight = list(devices.mesh((8,), ("all",)).devices)
@@ -194,9 +194,11 @@ for name, out in results.items():
     mapped = jax.shard_map(functools.partial(traced, name), in_specs=P("d"), out_specs=out)
     [found] = list_collectives(mapped, long)
     print(f"{found.kind:19s} returns {found.elements:3d} elements")
+mapped = {name: jax.shard_map(COLLECTIVES[name], in_specs=P("d"), out_specs=out) for name, out in results.items()}
+figures.collectives(mapped, long.sharding, shape=long.shape)
 
 # %% [markdown]
-# With `tiled=True`, `all_gather` concatenates along an existing axis, and the other two divide an existing axis into n blocks. *Pitfalls* below explains the default. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is still varying, so `out_specs=P()` rejects it. *Gradients of collectives* below explains why.
+# Step through the figure. With `tiled=True`, `all_gather` concatenates along an existing axis, and the other two divide an existing axis into n blocks. *Pitfalls* below explains the default. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is still varying, so `out_specs=P()` rejects it. *Gradients of collectives* below explains why.
 #
 # ## What a collective sends
 # An all-gather with a result of S elements takes n - 1 steps on a ring of n devices, and each device sends S / n elements in each step. A reduce-scatter of S elements sends as many. A ring all-reduce performs both.

@@ -33,7 +33,7 @@ import optax
 from jax import P
 from jax.sharding import NamedSharding
 
-from grader.learning import plots
+from grader.learning import figures, plots
 from grader.learning.inspection import list_collectives, print_error
 
 eight = list(devices.mesh((8,), ("all",)).devices)
@@ -79,8 +79,11 @@ axes.set(xscale="log", xlabel="micro-batches M", ylabel="idle fraction", xticks=
 axes.legend()
 plots.show(f"The points are on the lines of the formula. Eight stages: {idle[0]:.0%} to {idle[-1]:.0%} idle.")
 
+# %%
+figures.pipeline(stages=4, micro_batches=6, schedule="GPipe")
+
 # %% [markdown]
-# For a small bubble, use many more micro-batches than stages. Each micro-batch needs at least one example on each device, which limits M.
+# In the figure, backward passes take two steps. For a small bubble, use many more micro-batches than stages. Each micro-batch needs at least one example on each device, which limits M.
 #
 # ## A pipeline in shard_map
 # Our network has eight residual blocks. The mesh has four stages, with two data-parallel devices each, so each stage stores two blocks.
@@ -551,8 +554,12 @@ rows[1].set(xlabel="time (plain: forward pass, hatched: backward pass, white: id
 print(*told, sep="\n")
 plots.show(f"Timelines of four stages and eight micro-batches. {'. '.join(told)}.")
 
+# %%
+orders = {"GPipe": gpipe_order, "1F1B": one_f_one_b_order}
+figures.pipeline(stages=4, micro_batches=8, schedule="1F1B", schedules=orders)
+
 # %% [markdown]
-# Both schedules end at the same time, and their bubbles are equal. But a stage stores the residuals of each forward pass until the backward pass of the same micro-batch. How many micro-batches does a stage store at most?
+# In the figure, move the slider to see how many micro-batches each stage stores. You can also pass a schedule of your own. Both schedules end at the same time, and their bubbles are equal. But a stage stores the residuals of each forward pass until the backward pass of the same micro-batch. How many micro-batches does a stage store at most?
 
 
 # %%

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 27 · From PyTorch
 #
-# *The core takes about 30 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/27_from_pytorch/27_from_pytorch.ipynb).* After the core, you can port a model and its weights from PyTorch in both directions, prove with a few training steps that the port is correct, and avoid the mistakes that people make when they switch.
+# *The core takes about 35 minutes. Ten "Deeper" sections can be skipped. Then do [the exercises](../exercises/27_from_pytorch/27_from_pytorch.ipynb).* After the core, you can port a model and its weights from PyTorch in both directions, test the port with a few training steps, and avoid common mistakes.
 #
 # **Prerequisites.** You know PyTorch. From this course, you need lessons 00 to 11: gradients (04), keys (07), Optax (09), NNX (10). Try to answer these questions from memory.
 #
@@ -44,31 +44,15 @@ from grader.learning.inspection import print_error
 from grader.learning.loaders import MNIST, DataLoader, numpy_collate, seed
 
 torch = None
-with contextlib.suppress(ImportError):
+with contextlib.suppress(ImportError):  # without PyTorch, `torch` stays None
     import torch
 print(f"PyTorch {torch.__version__}" if torch else "PyTorch is not installed, so the cells that need it are skipped.")
 
 # %% [markdown]
-# ## Keras 3 on JAX
-# Keras has no arrays of its own. It runs on JAX, PyTorch or TensorFlow, and `KERAS_BACKEND` selects one *before* the import. A library that is imported later should not change what you have configured, so we compare JAX's options and arrays before and after.
-
-# %%
-folder = tempfile.TemporaryDirectory()
-os.environ |= {"KERAS_BACKEND": "jax", "KERAS_HOME": folder.name}  # in KERAS_HOME, Keras writes its configuration
-x = jnp.ones(3)  # JAX has started, with one array
-before = dict(jax.config.values), len(jax.live_arrays())
-keras = None
-with contextlib.suppress(ImportError):
-    import keras
-unchanged = before == (dict(jax.config.values), len(jax.live_arrays()))
-if keras:
-    print(f"Keras {keras.__version__} on {keras.backend.backend()}. Options and arrays of JAX unchanged: {unchanged}")
-else:
-    print("Keras is not installed, so the cells that need it are skipped.")
-
-# %% [markdown]
-# ## One loader for all
-# **How do you find out whether your JAX program computes what your PyTorch program computes?** Give both the same weights and the same batches, and compare. Lesson 11 showed that PyTorch's `Dataset` and `DataLoader` feed JAX if `collate_fn` makes NumPy arrays. All libraries of this lesson take such batches. Our images have 14 × 14 pixels.
+# ## One loader for all libraries
+# **How do you find out whether your JAX program computes what your PyTorch program computes?** Give both the same weights and the same batches, and compare the results. In this lesson, we do this for PyTorch, NNX, Linen and Keras.
+#
+# Lesson 11 showed that PyTorch's `DataLoader` feeds JAX if `collate_fn` returns NumPy arrays, and all four libraries take such batches. (Without PyTorch, `DataLoader` and `MNIST` are stand-ins with the same interface.) Our images have 14 × 14 pixels, and `batches` contains the 60 batches of all training runs.
 
 
 # %%
@@ -90,7 +74,7 @@ print(source.description, batches[0][0].shape, batches[0][1].shape)
 
 # %% [markdown]
 # ## The same network in four libraries
-# The network has three hidden layers, each with BatchNorm, ReLU and Dropout. `rate` is the probability of Dropout. First in PyTorch:
+# The network has three hidden layers, each with BatchNorm, ReLU and Dropout. With the probability `rate`, Dropout sets a value to 0. We train with a rate of 0. In PyTorch:
 
 # %%
 SIZES = 196, 300, 200, 100, 10
@@ -109,7 +93,7 @@ if torch:
         print(f"{name:22s} {tuple(tensor.shape)}")
 
 # %% [markdown]
-# `4.weight` is the weight of the second linear layer. A weight of PyTorch has the shape **(out, in)**, and the [running statistics](../docs/glossary.md#running-statistics) of BatchNorm are in the `state_dict` too. NNX has the same structure: modules own their arrays.
+# `4.weight` is the weight of the second linear layer, because `Sequential` numbers its layers and each hidden layer has four. A weight of PyTorch has the shape **(out, in)**. The [running statistics](../docs/glossary.md#running-statistics) of BatchNorm are in the `state_dict` too. As in PyTorch, modules of NNX own their arrays.
 
 
 # %%
@@ -122,7 +106,7 @@ class Net(nnx.Module):
         self.dropout = nnx.Dropout(rate, rngs=rngs)
 
     def __call__(self, x):
-        for linear, norm in zip(self.linears, self.norms, strict=False):
+        for linear, norm in zip(self.linears, self.norms, strict=False):  # without the last linear layer
             x = self.dropout(nnx.relu(norm(linear(x))))
         return self.linears[-1](x)
 
@@ -131,9 +115,9 @@ model = Net(rngs=nnx.Rngs(0))
 print("kernel", model.linears[0].kernel.shape, " scale", model.norms[0].scale.shape, " mean", model.norms[0].mean.shape)
 
 # %% [markdown]
-# A kernel of Flax has the shape **(in, out)**. And the momentum is 0.9 where PyTorch's default is 0.1: Flax and Keras multiply the *old* statistics by the momentum, PyTorch multiplies the *new* ones.
+# A kernel of Flax has the shape **(in, out)**. The momentum is 0.9 where PyTorch's default is 0.1, because Flax and Keras multiply the *old* statistics by the momentum, and PyTorch multiplies the *new* ones.
 #
-# Linen is Flax's older interface, which you meet in existing code. A module has no arrays. `init` returns them as nested dicts, and `apply` takes them. `@linen.compact` lets you create layers where you use them. The mode is an argument.
+# Linen is Flax's older interface, which you meet in existing code. A module contains no arrays. `init` returns them as nested dicts, and `apply` takes them. `@linen.compact` lets you create layers where you use them. The mode, training or evaluation, is an argument.
 
 
 # %%
@@ -151,6 +135,28 @@ class LinenNet(linen.Module):
 variables = LinenNet().init(jax.random.key(0), jnp.ones((1, 196)), train=False)
 print({kind: list(layers) for kind, layers in variables.items()})
 
+# %% [markdown]
+# Keras 3 has no arrays of its own. It runs on JAX, PyTorch or TensorFlow, and `KERAS_BACKEND` selects one *before* the import. We check that the import changes no option of JAX and creates no array.
+
+# %%
+import gc
+
+folder = tempfile.TemporaryDirectory()
+os.environ.update(KERAS_BACKEND="jax", KERAS_HOME=folder.name)  # Keras writes its configuration into KERAS_HOME
+gc.collect()  # so that the count contains only arrays in use
+before = dict(jax.config.values), len(jax.live_arrays())
+keras = None
+with contextlib.suppress(ImportError):  # without Keras, `keras` stays None
+    import keras
+unchanged = before == (dict(jax.config.values), len(jax.live_arrays()))
+if keras:
+    print(f"Keras {keras.__version__} on {keras.backend.backend()}. Options and arrays of JAX unchanged: {unchanged}")
+else:
+    print("Keras is not installed, so the cells that need it are skipped.")
+
+# %% [markdown]
+# Two defaults of Keras's BatchNorm differ from PyTorch's, so we set both.
+
 
 # %%
 def keras_net(rate=0.0):
@@ -167,14 +173,17 @@ if keras:
 
 # %% [markdown] predict="torch-square"
 # ## Port the weights
-# A colleague copies PyTorch's weight of a **square** linear layer into an NNX kernel, without a transposition. What happens?
+# A colleague writes PyTorch's weights of two linear layers, 196 → 300 and 100 → 100, into NNX kernels with `kernel[...] = weight`, and calls both layers. The transposition is missing. What happens?
 #
-# - [ ] an error, because the layouts differ | The layouts differ, but (100, 100) and (100, 100) are equal shapes.
-# - [x] no error, and wrong outputs | Right. Shapes detect a missing transposition only if they differ. Compare outputs.
-# - [ ] no error, and the same outputs | `x @ W` equals `x @ W.T` only if W is symmetric.
+# - [ ] errors for both layers, because the layouts differ | JAX sees shapes, not layouts, and (100, 100) fits a kernel (100, 100).
+# - [x] an error for the first layer, and wrong outputs of the second | Right. A shape reveals a missing transposition only if the two sizes differ. Compare outputs.
+# - [ ] no error, and wrong outputs of both layers | The shape (300, 196) does not fit a kernel (196, 300).
 
 # %%
 rng = np.random.default_rng(0)
+wide = nnx.Linear(196, 300, use_bias=False, rngs=nnx.Rngs(0))
+print_error(lambda: wide.kernel.__setitem__(..., jnp.ones((300, 196))))  # wide.kernel[...] = jnp.ones((300, 196))
+
 weight, x = rng.normal(size=(100, 100)).astype(np.float32), rng.normal(size=(5, 100)).astype(np.float32)
 square = nnx.Linear(100, 100, use_bias=False, rngs=nnx.Rngs(0))
 expected = torch.nn.functional.linear(torch.tensor(x), torch.tensor(weight)).numpy() if torch else x @ weight.T
@@ -183,7 +192,11 @@ for name, kernel in {"not transposed": weight, "transposed": weight.T}.items():
     print(f"{name:14s} largest error {np.abs(square(x) - expected).max():.1e}")
 
 # %% [markdown]
-# Now the whole network, in both directions. The weights are a dict of NumPy arrays in PyTorch's layouts. NumPy draws them from the same distribution as PyTorch, so this lesson also works without PyTorch.
+# ![Three layouts of weights. A linear layer: PyTorch stores rows of outputs, (out, in), and Flax and Keras (in, out), the transposed matrix. A convolution: PyTorch stores (out, in, height, width), Flax and Keras (height, width, in, out). Flattening: an image with two channels of two by two pixels, numbered by channel, is flattened channel by channel in PyTorch, 0 1 2 3 4 5 6 7, and pixel by pixel in Flax, 0 4 1 5 2 6 3 7. So the columns of a linear layer after a convolution have to be reordered.](../images/from_pytorch_layouts.svg)
+#
+# Convolutions and flattened features follow in a Deeper section.
+#
+# Now we port the whole network in both directions. The weights are a dict of NumPy arrays in PyTorch's layouts. NumPy draws them from the same distribution as PyTorch, so this lesson also works without PyTorch.
 
 
 # %%
@@ -199,6 +212,9 @@ def initial_state():
     return state
 
 
+# %% [markdown]
+# `from_torch` transposes each weight. The arrays of BatchNorm only have other names. An assignment to `kernel[...]` raises an error for a shape that does not fit. `nnx.update` would replace the array whatever its shape is.
+
 # %%
 NAMES = {"scale": "weight", "bias": "bias", "mean": "running_mean", "var": "running_var"}
 
@@ -207,11 +223,16 @@ def from_torch(state):
     """A state_dict with NumPy arrays -> a Net"""
     model = Net(rngs=nnx.Rngs(0))
     for i, linear in enumerate(model.linears):
-        kernel, bias = jnp.array(state[f"{4 * i}.weight"].T), jnp.array(state[f"{4 * i}.bias"])
-        nnx.update(linear, {"kernel": kernel, "bias": bias})
+        linear.kernel[...] = jnp.array(state[f"{4 * i}.weight"].T)
+        linear.bias[...] = jnp.array(state[f"{4 * i}.bias"])
     for i, norm in enumerate(model.norms):
-        nnx.update(norm, {ours: jnp.array(state[f"{4 * i + 1}.{theirs}"]) for ours, theirs in NAMES.items()})
+        for ours, theirs in NAMES.items():
+            getattr(norm, ours)[...] = jnp.array(state[f"{4 * i + 1}.{theirs}"])
     return model
+
+
+# %% [markdown]
+# `to_torch` is the other direction.
 
 
 # %%
@@ -225,7 +246,7 @@ def to_torch(model):
 
 
 # %% [markdown]
-# A **round trip** must give the same arrays, and both models the same logits. `load_state_dict` takes a dict of tensors. A plain dict need not contain the counter `num_batches_tracked` of each BatchNorm.
+# A **round trip** must return the same arrays, and both models the same logits. `load_state_dict` takes a dict of tensors, which may omit the counter `num_batches_tracked` of each BatchNorm.
 
 # %%
 state = initial_state()
@@ -239,10 +260,6 @@ if torch:
     print(f"logits up to {np.abs(logits).max():.2f}, largest difference {np.abs(logits - model(test_xs)).max():.1e}")
 
 # %% [markdown]
-# ![Three layouts of weights. A linear layer: PyTorch stores rows of outputs, (out, in), and Flax and Keras (in, out), the transposed matrix. A convolution: PyTorch stores (out, in, height, width), Flax and Keras (height, width, in, out). Flattening: an image with two channels of two by two pixels, numbered by channel, is flattened channel by channel in PyTorch, 0 1 2 3 4 5 6 7, and pixel by pixel in Flax, 0 4 1 5 2 6 3 7. So the columns of a linear layer after a convolution have to be reordered.](../images/from_pytorch_layouts.svg)
-#
-# The figure also shows convolutions, which follow in a Deeper section.
-#
 # ## Train all four
 # In PyTorch, the gradient is stored in the parameters, `backward()` *adds* to it, and the optimizer changes the parameters in place.
 
@@ -261,7 +278,7 @@ if torch:
         losses["PyTorch"].append(loss.item())
 
 # %% [markdown]
-# In JAX, the gradient is the *result of a function* of the parameters. There is nothing to reset, to detach or to free. The step returns what it changed.
+# In JAX, the gradient is the *result of a function* of the parameters, so there is nothing to reset or to detach. The step returns the objects that it changed. A new NNX module is in training mode.
 
 # %%
 tx = optax.sgd(0.1, momentum=0.9)
@@ -283,7 +300,7 @@ for xs, ys in batches:
     losses["NNX"].append(loss)
 
 # %% [markdown]
-# Linen code usually has a `TrainState`, which contains the parameters, the optimizer and its state. BatchNorm needs a field of its own. With a Dropout rate above 0, each step also needs its own key, which you add in an exercise.
+# Linen code usually has a `TrainState`, which contains the parameters, the optimizer and its state. BatchNorm needs a field of its own. With a Dropout rate above 0, each step would also need its own key.
 
 
 # %%
@@ -293,7 +310,7 @@ class State(TrainState):
 
 @jax.jit
 def linen_step(state, xs, ys):
-    def loss_fn(params):  # reads its argument, not state.params
+    def loss_fn(params):
         given = {"params": params, "batch_stats": state.batch_stats}
         logits, changed = state.apply_fn(given, xs, train=True, mutable=["batch_stats"])
         return cross_entropy(logits, ys), changed
@@ -303,7 +320,7 @@ def linen_step(state, xs, ys):
 
 
 # %% [markdown]
-# The arrays of Linen have the names and layouts of NNX. Keras takes them layer by layer, and its model is a function of its variables, `stateless_call`, so the same kind of step trains it.
+# The arrays of Linen have the names and layouts of NNX, so a port only changes the structure.
 
 
 # %%
@@ -320,6 +337,9 @@ losses["Linen"] = []
 for xs, ys in batches:
     train_state, loss = linen_step(train_state, xs, ys)
     losses["Linen"].append(loss)
+
+# %% [markdown]
+# Keras takes the arrays layer by layer. `stateless_call` makes a Keras model a function of its variables, so the same kind of step trains it.
 
 # %%
 if keras:
@@ -339,6 +359,9 @@ if keras:
         return optax.apply_updates(weights, updates), stats, moments, loss
 
 
+# %% [markdown]
+# The loop passes all variables from step to step.
+
 # %%
 if keras:
     weights = [variable.value for variable in keras_model.trainable_variables]
@@ -349,7 +372,7 @@ if keras:
         losses["Keras"].append(loss)
 
 # %% [markdown]
-# We compare all losses.
+# On the left are all losses, and on the right their differences to those of PyTorch, plus 1e-8.
 
 # %%
 losses = {name: np.array(values) for name, values in losses.items()}
@@ -359,7 +382,7 @@ for (name, values), width in zip(losses.items(), (5, 3.5, 2, 1.2), strict=False)
     left.plot(values, label=name, linewidth=width, linestyle="-")
     right.semilogy(np.abs(values - reference) + 1e-8, label=name)
 left.set(xlabel="step", ylabel="loss")
-right.set(xlabel="step", ylabel="difference")
+right.set(xlabel="step", ylabel=f"difference to {next(iter(losses))}")
 left.legend()
 last = ", ".join(f"{name} {values[-1]:.4f}" for name, values in losses.items())
 plots.show(
@@ -368,17 +391,43 @@ plots.show(
 )
 
 # %% [markdown]
-# The libraries compute the same numbers. The first losses agree up to rounding, and the rounding errors grow slowly, because each step depends on all earlier steps. A mistake in the port would be visible at once: in the first loss for the forward pass, in the second for the gradient, and in the third for the state of the optimizer.
+# The libraries compute the same function. The first losses agree up to rounding. Later differences can grow, because each step depends on all earlier steps and the libraries do not round alike. Keras, for example, computes the variance of a batch with another formula than Flax.
 #
-# **Compare without Dropout.** The libraries draw different masks.
+# **Compare without Dropout**, because the libraries draw different masks.
+#
+# **At which step does a mistake in the port become visible?** We make four mistakes, one at a time.
+
+
+# %%
+def first_losses(epsilon=1e-5, rate=0.1, momentum=0.9, average=0.9):
+    """The losses of the first three steps of the NNX model"""
+    model = from_torch(state)
+    for norm in model.norms:
+        norm.epsilon, norm.momentum = epsilon, average
+    optimizer = nnx.Optimizer(model, optax.sgd(rate, momentum=momentum), wrt=nnx.Param)
+    found = []
+    for xs, ys in batches[:3]:
+        model, optimizer, loss = nnx_step(model, optimizer, xs, ys)
+        found.append(float(loss))
+    return found
+
+
+mistakes = {"no mistake": {}, "epsilon of BatchNorm 1e-3": {"epsilon": 1e-3}, "learning rate 0.11": {"rate": 0.11}}
+mistakes |= {"momentum of SGD 0.8": {"momentum": 0.8}, "momentum of BatchNorm 0.1": {"average": 0.1}}
+print("absolute differences of the first three losses")
+for name, mistake in mistakes.items():
+    print(f"{name:26s}", *(f"{one:.0e}" for one in np.abs(first_losses(**mistake) - reference[:3])))
+
+# %% [markdown]
+# A mistake in the forward pass changes the first loss. A mistake in the gradient or the learning rate changes the second loss, and one in the optimizer's state the third. No loss reveals the wrong momentum of BatchNorm, because a training step does not read the running statistics.
 
 # %% [markdown] predict="torch-eval"
 # ## Evaluation
-# Both models, trained with the same losses, now evaluate test images. How do their logits compare?
+# The PyTorch model and the NNX model, both with the right momentum of BatchNorm, now evaluate test images. How do their logits compare?
 #
-# - [ ] They are equal up to rounding, like the losses | In training, BatchNorm uses the batch. In evaluation, it uses running statistics.
-# - [x] They differ visibly, because the running variances differ | Right. PyTorch's running variance is the unbiased one, with n - 1. Flax's has n.
-# - [ ] They are unrelated, because the weights differ | The weights agree, as the losses show.
+# - [ ] They are equal up to rounding | The losses were, but training normalizes with the batch. Evaluation uses running statistics, which the two libraries compute differently.
+# - [x] They differ visibly, because the running statistics differ | Right. PyTorch's running variance is the unbiased one, with n - 1. Flax's is divided by n.
+# - [ ] They differ visibly, because the weights differ | If the weights differed, the last losses would differ too.
 
 # %%
 model.eval()
@@ -389,16 +438,19 @@ if torch:
     print(
         f"PyTorch: accuracy {np.mean(theirs.argmax(1) == test_ys):.3f}, largest difference {np.abs(ours - theirs).max():.2f}"
     )
-    exact = from_torch({name: tensor.numpy() for name, tensor in net.state_dict().items()})
-    exact.eval()
-    print(f"with PyTorch's running statistics: largest difference {np.abs(exact(test_xs) - theirs).max():.1e}")
-    ratio = np.asarray(net.state_dict()["1.running_var"]) / np.asarray(model.norms[0].var[...])
+    trained = {name: tensor.numpy() for name, tensor in net.state_dict().items()}
+    for kind in ("running_mean", "running_var"):
+        mixed = to_torch(model) | {name: array for name, array in trained.items() if name.endswith(kind)}
+        exact = from_torch(mixed)
+        exact.eval()
+        print(f"with PyTorch's {kind}: largest difference {np.abs(exact(test_xs) - theirs).max():.1e}")
+    ratio = trained["1.running_var"] / np.asarray(model.norms[0].var[...])
     print(f"ratio of the running variances: {np.median(ratio):.4f}, and 128 / 127 is {128 / 127:.4f}")
 
 # %% [markdown]
-# So a ported model is exact, but a model that is trained again differs a little in evaluation. Smaller batches increase this difference.
+# With PyTorch's running variances, the NNX model returns PyTorch's logits. So a ported model is exact, but a model that is trained again differs in evaluation. The factor n / (n - 1) is larger for smaller batches.
 #
-# `model.eval()` and `model.train()` exist in both libraries, and Linen and Keras take the mode as an argument. We predict the first two test images, one at a time, in both modes.
+# `model.eval()` and `model.train()` exist in PyTorch and in NNX, and Linen and Keras take the mode as an argument. We predict two test images, one at a time, in both modes.
 
 # %%
 traces = []
@@ -417,35 +469,22 @@ for mode in (model.eval, model.train):
         f"{mode.__name__:5s}: the logits of two images differ by {np.abs(one - other).max():.2f}, traces: {len(traces)}"
     )
 model.eval()
+if torch:
+    net.train()
+    print_error(lambda: net(torch.tensor(test_xs[:1])))
+    net.eval()
 
 # %% [markdown]
-# In training mode, BatchNorm subtracts the mean of the batch, so nothing remains of a batch with one image. The mode is a static part of the module, so `jit` traces the function once for each mode.
+# In training mode, BatchNorm subtracts the mean of the batch. Nothing remains of a batch with one image, so all such images have the same logits. PyTorch raises an error here, and Flax does not, so call `model.eval()` before you predict. The mode is a static part of the module, so `jit` traces the function once for each mode.
 #
 # ## Mistakes of people who switch
-# **Constants in a compiled function.** PyTorch draws random numbers from a global generator.
-
-# %% [markdown] predict="torch-rng"
-# A function draws a number from NumPy's generator (or PyTorch's) and is compiled with `jax.jit`. You call it three times. What does it return?
-#
-# - [ ] three different numbers | The generator is called only while the function is traced.
-# - [x] the same number three times | Right. The number is drawn during tracing and becomes a constant of the program.
-# - [ ] an error, because the generator has state | JAX does not see the generator. It sees an array.
-
-# %%
-generator = np.random.default_rng(0)
-noisy = jax.jit(lambda x: x + generator.normal())
-print("NumPy's generator:", [round(float(noisy(0.0)), 3) for _ in range(3)])
-noisy = jax.jit(lambda x, key: x + jax.random.normal(key))
-print("a key for each call:", [round(float(noisy(0.0, jax.random.key(i))), 3) for i in range(3)])
-
-# %% [markdown]
-# **Gradients of attributes.** PyTorch finds parameters wherever the loss reads them. `jax.grad` differentiates only with respect to an argument. If a loss reads `train_state.params`, which many `TrainState` ports do by mistake, its gradient is 0, and nothing is reported.
+# **Gradients of attributes.** PyTorch finds parameters wherever the loss reads them. `jax.grad` differentiates only with respect to an argument. If a loss reads `train_state.params` instead of its argument, its gradient is 0, and JAX reports no error.
 
 
 # %%
 def wrong_loss(params):
-    logits = train_state.apply_fn(to_linen(model), test_xs, train=False)  # does not use its argument
-    return cross_entropy(logits, test_ys)
+    variables = {"params": train_state.params, "batch_stats": train_state.batch_stats}
+    return cross_entropy(train_state.apply_fn(variables, test_xs, train=False), test_ys)
 
 
 loss, grads = jax.jit(jax.value_and_grad(wrong_loss))(train_state.params)
@@ -465,7 +504,7 @@ if torch:
     print({name: float(one[0, 0]) for name, one in converted.items()})
 
 # %% [markdown]
-# Where a 1 appears, the memory is shared, so an "immutable" array has changed. This happens if you port weights while PyTorch still trains them. `jnp.array` always copies, so use it for weights. Use [DLPack](../docs/glossary.md#dlpack) for large tensors that do not change.
+# Where a 1 appears, the memory is shared, so an "immutable" array has changed. This happens if you port weights while PyTorch still trains them. Only `jnp.array` promises a copy, so use it for weights. `jnp.asarray` copies "only when necessary", and `jax.device_put` shares memory where the runtime allows it. Use [DLPack](../docs/glossary.md#dlpack) for large tensors that do not change.
 #
 # The core ends here. Continue with a Deeper section, the [table of equivalents](#Deeper:-a-table-of-equivalents), or the [summary](#Summary).
 #
@@ -490,7 +529,7 @@ if torch:
         print(f"{name}: {np.abs(flat @ matrix - expected).max():.1e}", end="  ")
 
 # %% [markdown]
-# The numbers are largest differences to PyTorch. `SAME` pads 0 and 1 pixels here, and PyTorch 1 and 1. Pass the padding as a number. Transposed convolutions store (in, out, height, width) in PyTorch. With `transpose_kernel=True`, they need the same transposition. Pooling also has another default: the stride of `nnx.max_pool` is 1, and that of `nn.MaxPool2d` is the window.
+# The numbers are the largest differences from PyTorch. `SAME` pads 0 and 1 pixels here, and PyTorch 1 and 1. Pass the padding as a number. Transposed convolutions store (in, out, height, width) in PyTorch. With `transpose_kernel=True`, they need the same transposition. Pooling also has another default: the stride of `nnx.max_pool` is 1, and that of `nn.MaxPool2d` is the window.
 
 # %%
 if torch:
@@ -569,7 +608,7 @@ if torch:
 # | `BatchNorm` | momentum 0.1 of the new value, 1e-5 | 0.99 of the old value, 1e-5 (Keras: 0.99, 1e-3) |
 # | `AdamW` | `weight_decay=0.01` | `optax.adamw`: `1e-4` |
 # | `Adam(weight_decay=...)` | added to the gradient | `optax.add_decayed_weights` before `optax.adam` |
-# | initial weights of a linear layer | uniform, also the bias | normal with variance 1 / in, and a bias of 0 |
+# | initial weights of a linear layer | uniform, also the bias | truncated normal with variance 1 / in, and a bias of 0 (Keras: uniform up to the square root of 6 / (in + out)) |
 #
 # ## Deeper: dtypes
 # PyTorch's integers have 64 bits, and JAX's 32, unless you enable `jax_enable_x64`. Promotion differs in one rule: a PyTorch tensor without axes does not widen an array of the same kind, but a JAX array without axes does. A Python number does not widen a float16 array in either library.
@@ -588,7 +627,23 @@ if torch:
 
 # %% [markdown]
 # So a float32 scale in a half-precision model makes everything after it float32. NumPy has no bfloat16, so convert such weights with DLPack, or through float32.
+
+# %% [markdown] predict="torch-rng"
+# ## Deeper: a global generator
+# PyTorch draws random numbers from a global generator, as older NumPy code does. A function adds a number from NumPy's generator to its argument 0 and is compiled with `jax.jit`. You call it three times. What does it return?
 #
+# - [ ] three different numbers | The generator is called only while the function is traced.
+# - [x] the same number three times | Right. The number is drawn during tracing and becomes a constant of the program.
+# - [ ] an error, because the generator has state | JAX does not see the generator. It sees only the number.
+
+# %%
+generator = np.random.default_rng(0)
+noisy = jax.jit(lambda x: x + generator.normal())
+print("NumPy's generator:", [round(float(noisy(0.0)), 3) for _ in range(3)])
+noisy = jax.jit(lambda x, key: x + jax.random.normal(key))
+print("a key for each call:", [round(float(noisy(0.0, jax.random.key(i))), 3) for i in range(3)])
+
+# %% [markdown]
 # ## Deeper: the tape and the function
 # PyTorch records operations on a *tape*, and many of its functions control this tape. JAX transforms functions, so most of these functions are not needed.
 
@@ -624,7 +679,7 @@ if torch:
 # | `torch.utils.checkpoint` | `jax.checkpoint` |
 #
 # ## Deeper: Linen, with a table of its layers
-# `tabulate` of Linen shows what a module contains. With `compute_flops=True`, XLA counts the operations of each layer. Here is the network of a known size: 100 inputs, hidden layers of 300, 200 and 100, and one output.
+# `tabulate` of Linen shows what a module contains. With `compute_flops=True`, XLA counts the operations of each layer. This network has 100 inputs, hidden layers of 300, 200 and 100 units, and one output.
 
 
 # %%
@@ -641,10 +696,10 @@ narrow = {"width": 112, "force_terminal": False, "force_jupyter": False}
 table = Regressor().tabulate(
     jax.random.key(0), jnp.ones((16, 100)), train=False, compute_flops=True, console_kwargs=narrow
 )
-print("\n".join(line for line in table.splitlines() if line.strip(" │") and "Net" not in line))
+print("\n".join(line for line in table.splitlines() if line.strip(" │")))
 
 # %% [markdown]
-# You explain the numbers of such a table in an exercise. For NNX, `nnx.tabulate(model, x)` prints a similar table without flops.
+# You explain the numbers of such a table in an exercise. For NNX, `nnx.tabulate(model, x)` prints a similar table, with flops if `compute_flops=True`.
 #
 # | Linen | NNX |
 # |---|---|

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 28 · Autodiff inside out
 #
-# *The core takes about 35 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/28_autodiff_inside_out/28_autodiff_inside_out.ipynb).* After the core, you can run forward and backward passes as separate programs in any order, add gradients in place, log from the backward pass, and define your own differentiation rules.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/28_autodiff_inside_out/28_autodiff_inside_out.ipynb). The last two need the Deeper sections about primitives and shardings.* After the core, you can run forward and backward passes as separate programs in any order, add gradients in place, log from the backward pass, and define your own differentiation rules.
 #
-# **Prerequisites.** `jax.vjp` and custom rules (lesson 04), Refs (12), residuals (15), types with shardings (17). Try to answer these questions from memory.
+# **Prerequisites.** `jax.vjp` and custom rules (lesson 04), Refs (12), residuals (15). Try to answer these questions from memory.
 #
 # 1. From 15: What is a residual?
 #
@@ -18,18 +18,11 @@
 #
 # The function changes it in place, and the caller sees the new values.
 # </details>
-#
-# 3. From 17: What is an unreduced array?
-#
-# <details><summary>Answer</summary>
-#
-# Each device stores partial sums. The value is their sum along a mesh axis, which has not been computed yet.
-# </details>
 
 # %%
 from grader.checks import devices
 
-devices.start(8)  # before JAX is first used: the last sections use eight simulated devices
+devices.start(8)  # before JAX is first used: one section uses eight simulated devices
 
 import functools
 
@@ -45,7 +38,7 @@ from grader.learning.inspection import list_collectives, primitives, print_error
 
 # %% [markdown]
 # ## What `jax.vjp` returns
-# `jax.grad` runs both passes at once. A pipeline stage may need them at different times. `jax.vjp` returns the value, and an object for the backward pass. **What does this object contain?**
+# `jax.grad` runs both passes in one call. A pipeline stage (lesson 21) runs them at different times. `jax.vjp` runs the forward pass and returns the value and an object. A call of this object runs the backward pass. **What does it contain?**
 
 
 # %%
@@ -64,26 +57,20 @@ print("other residuals:   ", [leaf.shape for leaf in vjp.opaque_residuals])
 print("the argument x itself is stored:", vjp.args_res[1] is x)
 
 # %% [markdown]
-# A **[VJP object](../docs/glossary.md#vjp-object)** is a pytree. Its leaves are the residuals, in two groups. `args_res` has an entry for each argument, in which a dict becomes a tuple in the order of its keys. Arrays that are not needed, such as the bias, are replaced by `NotNeeded()`. These residuals are the arguments themselves, so they need no extra memory. `opaque_residuals` contains what the forward pass has computed for the backward pass, here the sine and the cosine. The rest of the object is its tree structure, which contains a jaxpr.
+# A **[VJP object](../docs/glossary.md#vjp-object)** is a pytree. Its leaves are the residuals, in two groups. `args_res` has an entry for each argument. A dict becomes a tuple, sorted by key, so the first entry contains `b`, `v` and `w`. An array that is not needed, such as the bias, is replaced by `NotNeeded()`. Without `jit`, these residuals are the arguments themselves and need no extra memory. `opaque_residuals` contains what the forward pass has computed for the backward pass, here the sine, for the gradient of `v`, and the cosine, its derivative. The rest of the object is its tree structure, which contains a jaxpr.
 
 # %%
 print("linear program:", [str(equation.primitive) for equation in vjp.jaxpr.eqns])
 print("backward pass: ", primitives(vjp, y))
 
 # %% [markdown]
-# The jaxpr in the object computes tangents and is linear. The backward pass runs it from the end to the beginning, and *transposes* each operation.
+# The jaxpr in the object maps the tangents of the arguments to the tangent of the result, and is linear. The backward pass runs it from the end to the beginning and *transposes* each operation (lesson 04). For example, the transpose of `t @ w`, for a tangent t, is `g @ w.T`, for a cotangent g.
 #
-# You can call the object many times, also under `vmap`, and edit the residuals with `jax.tree.map`.
+# You can call the object many times, also under `vmap`.
 
 # %%
 rows = jax.vmap(lambda i: vjp(jnp.zeros_like(y).at[0, i].set(1.0))[1])(jnp.arange(3))  # three rows of the Jacobian
 print("three backward passes at once:", rows.shape)
-round_to = lambda leaf, dtype: leaf.astype(dtype).astype(leaf.dtype)
-exact = vjp(y)[0]["w"]
-for dtype in (jnp.bfloat16, jnp.float8_e4m3fn):
-    rounded = jax.tree.map(functools.partial(round_to, dtype=dtype), vjp)
-    error = jnp.linalg.norm(rounded(y)[0]["w"] - exact) / jnp.linalg.norm(exact)
-    print(f"residuals rounded to {dtype.__name__:14s} relative error of the gradient {error:.4f}")
 
 # %% [markdown] predict="autodiff-compiles"
 # ## Two programs
@@ -110,7 +97,7 @@ def run_backward(forward, micro_batches):
 
 
 # %% [markdown]
-# The function counts how often `backward` is traced.
+# The function counts how often `backward` is traced. We pass the plain `jax.vjp`, and a compiled one.
 
 # %%
 micro_batches = [draw(128, 64) for _ in range(5)]
@@ -135,12 +122,14 @@ times = time_ms(
 print("one program {:.2f} ms, two programs {:.2f} ms, without jit {:.2f} ms".format(*times))
 
 # %% [markdown]
+# On an idle machine, two compiled programs take slightly longer than one. Without `jit`, each call traces `stage` again.
+#
 # A compiled function returns new arrays, so a VJP object that it returns contains *copies* of the arguments that the backward pass needs. *Deeper: weights that are not copied* avoids them.
 #
 # ![A forward program takes the parameters and a micro-batch. It returns y and a VJP object, a pytree. The leaves of the object are the needed arguments and other residuals, and its tree structure contains the linear jaxpr. A backward program takes the object and the cotangent of y, and returns the cotangents of parameters and micro-batch. Below, a queue of VJP objects in 1F1B order: the passes F0, F1, B0, F2, B1, F3, B2, B3 store one, two, one, two, one, two, one and no objects.](../images/autodiff_vjp_object.svg)
 #
 # ## A schedule of your own
-# With separate programs, the order of the passes is a Python loop. Lesson 21 compared two orders for a pipeline stage. GPipe runs all forward passes first. 1F1B starts backward passes as early as possible. We run both for one stage with twelve micro-batches, and measure the bytes of all residuals that exist after each pass.
+# With separate programs, the order of the passes is a Python loop. Of the two schedules in lesson 21, GPipe runs all forward passes first, and 1F1B starts backward passes as early as possible. We run both for one stage with twelve micro-batches, and measure the bytes of the stored sines and cosines after each pass.
 
 
 # %%
@@ -157,7 +146,7 @@ def run(order, micro_batches):
 
 
 # %% [markdown]
-# The residuals of this stage have the shape (128, 256). A VJP object frees them when the last reference to it is gone.
+# Only these residuals have the shape (128, 256). Copies of the arguments are not counted. A VJP object frees its residuals when the last reference to it is gone.
 
 # %%
 many, ahead = [draw(128, 64) for _ in range(12)], 3
@@ -170,24 +159,24 @@ _, axes = plots.subplots(height=2.4)
 results = {"GPipe": run(gpipe, many), "1F1B": run(one_f_one_b, many)}
 outside = min(stored.min() for _, stored in results.values())  # objects of earlier cells
 for (name, (_, stored)), marker in zip(results.items(), "os", strict=True):
-    axes.plot(stored - outside, marker=marker, markersize=4, label=name)
-axes.set(xlabel="passes", ylabel="residuals in MB")
+    axes.plot(np.arange(1, 25), stored - outside, marker=marker, markersize=4, label=name)
+axes.set(xlabel="passes that have run", ylabel="sines and cosines, MB")
 axes.legend()
 difference = jnp.abs(results["GPipe"][0]["w"] - results["1F1B"][0]["w"]).max()
 peaks = ", ".join(f"{name} {(stored - outside).max():.2f} MB" for name, (_, stored) in results.items())
 print(f"largest: {peaks}. Difference of the gradients: {difference:.1e}")
-plots.show(f"Bytes of residuals after each of 24 passes. The largest value of each schedule: {peaks}.")
+plots.show(f"Bytes of computed residuals after each of 24 passes. The largest value of each schedule: {peaks}.")
 
 # %% [markdown]
-# GPipe stores the residuals of all micro-batches, and 1F1B those of three.
+# GPipe stores the residuals of up to twelve micro-batches, and 1F1B those of three. The gradients are equal.
 
 # %% [markdown] predict="autodiff-refs-memory"
 # ## Gradients that are added in place
-# A step adds the gradients of many micro-batches to one buffer (lesson 09). The network has 16 equal layers, stacked and run by a `scan`. A compiled function adds the gradient of a micro-batch to a Ref. How much temporary memory does it need, if the backward pass first returns the gradient?
+# A step adds the gradients of many micro-batches to one buffer (lesson 09). Our network has 16 equal layers, stacked and run by a `scan`. For one micro-batch, a compiled function calls the VJP object and adds the result to a Ref in place. How much temporary memory does it need?
 #
-# - [ ] almost none, because the Ref is updated in place | The Ref is. But the gradient is complete before it is added.
-# - [x] as much as all parameters | Right. The backward loop over the layers stacks their gradients.
-# - [ ] as much as one layer | The gradients of the layers are stacked before they are added.
+# - [ ] almost none, because the Ref is updated in place | The gradient that the VJP object returns is a separate array.
+# - [x] as much as all parameters, or more | Right. The backward loop over the layers stacks their gradients, and the complete stack is then added.
+# - [ ] as much as one layer | The backward loop could add the gradient of one layer at a time. But the VJP object returns the gradients of all layers.
 
 
 # %%
@@ -220,7 +209,9 @@ for in_place in (False, True):
 print("largest difference:", jnp.abs(totals[0][...] - totals[1][...]).max())
 
 # %% [markdown]
-# **`with_refs` passes the Ref on to the rules of the backward pass.** The backward loop over the layers adds the gradient of a layer to its slice of the Ref, so a complete gradient never exists. `with_refs` takes one entry for each argument: a tree of Refs, `jax.ad.DontWant()` to compute no cotangent, or `jax.ad.GradValue()` for a cotangent that is returned. Its result is a function, which you call with the cotangent.
+# **`with_refs` passes the Ref on to the rules of the backward pass.** The backward loop over the layers adds the gradient of a layer to its slice of the Ref, so a complete gradient never exists. Most of the memory that is left stores the residuals and the gradient of one layer.
+#
+# `with_refs` takes one entry for each argument: a tree of Refs, `jax.ad.DontWant()` to compute no cotangent, or `jax.ad.GradValue()` for a cotangent that is returned. Its result is a function, which you call with the cotangent.
 
 # %%
 value, vjp = jax.vjp(loss, layers, batches[0])
@@ -231,10 +222,10 @@ print_error(lambda: vjp.with_refs(total, jax.ad.GradValue())(jnp.ones(3)))
 print_error(lambda: vjp.with_refs(jax.new_ref(jnp.zeros(3)), jax.ad.DontWant())(jnp.ones_like(value)))
 
 # %% [markdown]
-# Typical mistakes are a cotangent or a Ref of another shape, and too few entries. In JAX 0.10.2, the last two raise errors without a message.
+# In JAX 0.10.2, the errors for a Ref of another shape and for too few entries have no message.
 #
 # ## Log from the backward pass
-# In deep networks, cotangents may vanish or explode. They exist only inside the backward pass. A `jax.custom_vjp` function that returns its argument has a backward rule, which sees the cotangent at this point. It can write to a Ref, because `jax.custom_vjp` allows Refs as arguments and as residuals.
+# In deep networks, cotangents may vanish or explode, but they exist only inside the backward pass. To log one, apply a `jax.custom_vjp` function that returns its argument unchanged. Its backward rule receives the cotangent at this point of the network. The rule can write to a Ref, because `jax.custom_vjp` allows Refs as arguments and as residuals.
 
 
 # %%
@@ -252,7 +243,7 @@ log_cotangent.defvjp(lambda ref, x: (x, ref), log_backward)
 
 
 # %% [markdown]
-# A network gets a Ref for each layer.
+# Here, the network has one Ref for each layer. Such a rule also works in a `scan`. The cotangent of an integer argument is None.
 
 
 # %%
@@ -271,26 +262,28 @@ def logged_loss_gradient(layers, x):
 
 
 # %% [markdown]
-# We scale the initial weights by three factors.
+# We scale the initial weights by three factors, and also print the norms of two gradients.
 
 # %%
 _, axes = plots.subplots(height=2.4)
-told = []
+described = []
 for scale, marker in ((0.7, "o"), (1.0, "s"), (1.5, "^")):
-    _, logged = logged_loss_gradient(scale * layers, batches[0])
+    gradient, logged = logged_loss_gradient(scale * layers, batches[0])
+    first, last = jnp.linalg.norm(gradient[0]), jnp.linalg.norm(gradient[-1])
+    print(f"weights x {scale}: norm of the gradient {first:.1e} in the first layer, {last:.1e} in the last")
     axes.plot(logged[:, 0], marker=marker, markersize=4, label=f"weights x {scale}")
-    told.append(f"{scale}: from {logged[0, 0]:.1e} in the first to {logged[-1, 0]:.1e} in the last layer")
+    described.append(f"{scale}: from {logged[0, 0]:.1e} in the first to {logged[-1, 0]:.1e} in the last layer")
 axes.set(yscale="log", xlabel="layer", ylabel="norm of the cotangent")
 axes.legend()
 plots.show(
-    f"The norm of the cotangent of the result of each layer, for initial weights with a factor. {'; '.join(told)}."
+    f"The norm of the cotangent of the result of each layer, for initial weights with a factor. {'; '.join(described)}."
 )
 
 # %% [markdown]
-# If the norm falls from the last layer to the first, early layers learn slowly.
+# With the factor 0.7, the cotangent of the first layer is about 50 times smaller than that of the last. Its gradient is nevertheless larger. The gradient of a weight matrix is the product of a layer's input and a cotangent, and the inputs shrink in the opposite direction. So log cotangents and gradients before you change an initialization.
 #
 # ## Rules of your own
-# Lesson 04 introduced `custom_jvp` and `custom_vjp`. A rule helps if the steps of a function overflow, store too much, or cannot be differentiated. For Kepler's equation E - e sin(E) = M, astronomers need E for given e and M.
+# Lesson 04 introduced `custom_jvp` and `custom_vjp`. Your own rule helps if operations overflow, store too much, or cannot be differentiated. Our example is an equation that is solved by iteration. Kepler's equation E - e sin(E) = M describes the orbit of a planet. The number e determines the shape of the orbit, the angle M the time, and the angle E the position of the planet. We solve for E, and need its derivatives with respect to e and M.
 
 
 # %%
@@ -306,7 +299,9 @@ print("E:", E := newton(lambda E: kepler(E, 0.3, 1.0), jnp.float32(1.0)), "  res
 print_error(lambda: jax.grad(lambda M: newton(lambda E: kepler(E, 0.3, M), M))(1.0), length=160)
 
 # %% [markdown]
-# The **[implicit](../docs/glossary.md#implicit-differentiation)** derivative needs no iterations. From g(x, params) = 0 follows dx = -(∂g/∂x)⁻¹ ∂g/∂params dparams. `nondiff_argnums=(0,)` declares the function `g` as an argument that is not an array. The rules then get it first.
+# The **[implicit](../docs/glossary.md#implicit-differentiation)** derivative needs no iterations. From g(x, params) = 0 follows dx = -(∂g/∂x)⁻¹ ∂g/∂params dparams. For a number x, the backward rule divides the cotangent by the derivative ∂g/∂x. For a vector x, it solves a linear system with the transposed matrix: (∂g/∂x)ᵀ w = cotangent. Then w takes the place of the quotient.
+#
+# `nondiff_argnums=(0,)` declares that `g`, a function, is not differentiated. The backward rule gets it as its first argument.
 
 
 # %%
@@ -330,7 +325,7 @@ def root_backward(g, residuals, cotangent):
 root.defvjp(root_forward, root_backward)
 
 # %% [markdown]
-# Both derivatives, and the second one with respect to M:
+# We compute both derivatives, and the second derivative with respect to M.
 
 # %%
 solve = lambda e, M: root(lambda E, p: kepler(E, *p), (e, M), M)
@@ -342,7 +337,7 @@ print("agrees with finite differences up to the second order")
 # %% [markdown]
 # `check_grads` compares a rule with finite differences. **Always check the second order as well.** With `newton` instead of `root` in the forward rule, only first derivatives would work.
 #
-# A rule returns cotangents for its arguments only. A traced value that `g` closes over is not an argument.
+# A rule returns cotangents for its arguments only. A value that `g` closes over is not an argument. If it is traced, JAX raises an `UnexpectedTracerError`, whose message mentions a side effect. `jax.closure_convert` returns a function that takes such values as further arguments, and a list of the values. We add them to the parameters.
 
 # %%
 closing_over = lambda e, M: root(lambda E, M: kepler(E, e, M), M, M)  # e is not in params
@@ -351,100 +346,17 @@ print_error(lambda: jax.grad(closing_over)(0.3, 1.0), length=140)
 
 def safe_root(g, params, start):
     converted, values = jax.closure_convert(g, start, params)
-    return root(lambda x, both: converted(x, both[0], *both[1]), (params, values), start)
+
+    def without_closure(x, params_and_values):
+        params, values = params_and_values
+        return converted(x, params, *values)
+
+    return root(without_closure, (params, values), start)
 
 
 print("dE/de:", jax.grad(lambda e: safe_root(lambda E, M: kepler(E, e, M), 1.0, jnp.float32(1.0)))(0.3))
 
 # %% [markdown]
-# `jax.closure_convert` returns a function that takes these values as further arguments, and a list of them.
-#
-# ## A primitive with its own rules
-# *`jax.experimental.hijax` is experimental. Its names and signatures may change in any release.* A subclass of **[VJPHiPrimitive](../docs/glossary.md#hijax-primitive)** is a primitive that you define in Python. `expand` computes it with ordinary JAX operations. The other methods are rules. An instance knows the types of its arguments and results, and static parameters. Our example is a smooth maximum along the last axis.
-
-
-# %%
-class SmoothMax(VJPHiPrimitive):
-    def __init__(self, x, sharpness):
-        self.in_avals = (x,)
-        self.out_aval = jax.typeof(jax.eval_shape(lambda x: x[..., 0], x))
-        self.params = {"sharpness": sharpness}  # hashable; also an attribute
-        super().__init__()
-
-    def expand(self, x):
-        return jax.nn.logsumexp(self.sharpness * x, axis=-1) / self.sharpness
-
-    def vjp_fwd(self, nonzeros, x):
-        return self(x), x  # the result and the residuals; calls the primitive itself, for second derivatives
-
-    def vjp_bwd_retval(self, x, g):
-        return (g[..., None] * jax.nn.softmax(self.sharpness * x, axis=-1),)
-
-    def batch(self, axis_data, args, dims):
-        return smooth_max(jnp.moveaxis(args[0], dims[0], 0), self.sharpness), 0  # the result, and its batch axis
-
-
-# %% [markdown]
-# A function creates the instance for the type of its argument. In jaxprs, the primitive is one equation, also under `vmap`.
-
-
-# %%
-def smooth_max(x, sharpness=4.0):
-    return SmoothMax(jax.typeof(x), sharpness)(x)
-
-
-print(jax.make_jaxpr(jax.vmap(smooth_max, in_axes=1))(jnp.ones((3, 5))))
-numbers = draw(3, 5)
-print("gradient:", jax.grad(lambda x: smooth_max(x).sum())(numbers)[0])
-check_grads(smooth_max, (numbers,), order=2, modes=("rev",), rtol=0.02, eps=0.01)
-print_error(lambda: jax.jvp(smooth_max, (numbers,), (numbers,)))
-
-# %% [markdown]
-# A missing rule is an error that names the method. The batching rule may rearrange the work, such as solving all right-hand sides of a batch together. You write this in an exercise.
-#
-# ## Shardings of cotangents
-# With Explicit axes (lesson 17), the type of a value determines the type of its cotangent.
-
-# %%
-mesh = jax.make_mesh((4, 2), ("data", "model"))
-jax.set_mesh(mesh)
-batch = jax.device_put(np.asarray(x), P("data"))
-project = lambda w: jnp.sum(jnp.sin(jnp.matmul(batch, w, out_sharding=P("data", None))))
-for name, spec in {"replicated": P(), "partitioned": P(None, "model"), "reduced": P(reduced={"data"})}.items():
-    w = jax.reshard(jax.device_put(np.asarray(params["w"]), P()), spec)
-    print(f"{name:12s} {jax.typeof(w).str_short():28s} cotangent {jax.typeof(jax.grad(project)(w)).str_short()}")
-
-# %% [markdown]
-# Partitioned arrays have partitioned cotangents, and the cotangent of a replicated array is reduced at once. The type **reduced** means replicated, but with an **unreduced** cotangent.
-
-# %% [markdown] predict="autodiff-delayed"
-# We compile `forward` and `backward` for parameters that are reduced along `data`, with four devices along `data`. For each micro-batch, we add the unreduced gradients, which stay on the devices between the calls. How much does `backward` communicate?
-#
-# - [ ] an all-reduce of the gradients | The cotangents of the parameters are unreduced, so the partial sums stay on their devices.
-# - [x] nothing | Right. Each device adds its own partial sums. One reduction follows after the last micro-batch.
-# - [ ] an all-reduce of the activations | The activations are partitioned along `data`, and so are their cotangents.
-
-# %%
-layer = lambda p, x: jnp.sin(x @ p["w"]) @ p["v"]
-weights = {name: jax.device_put(np.asarray(params[name]), P()) for name in "wv"}
-as_reduced = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), weights)
-finish = jax.jit(lambda total: jax.tree.map(lambda leaf: jax.reshard(leaf, P()), total))
-sums = {}
-for name, p in {"replicated": weights, "reduced": as_reduced}.items():
-    forward, backward = jax.fwd_and_bwd(layer, argnums=(0,))
-    total = None
-    for _ in range(5):
-        y, vjp = forward(p, batch)
-        (gradients,) = backward(vjp, jnp.ones_like(y))
-        total = gradients if total is None else jax.tree.map(jnp.add, total, gradients)
-    for part, found in (("backward", list_collectives(backward, vjp, y)), ("finish", list_collectives(finish, total))):
-        print(f"{name:10s} {part:8s}", [(one.kind, one.elements) for one in found])
-    sums[name] = finish(total)
-print("largest difference:", jnp.abs(sums["replicated"]["w"] - sums["reduced"]["w"]).max())
-
-# %% [markdown]
-# With replicated parameters, each of the five calls of `backward` all-reduces both gradients. With reduced ones, only `finish` does. In an exercise, `jax.grad` derives the loop.
-#
 # ## Summary
 #
 # | you want | you write |
@@ -455,17 +367,16 @@ print("largest difference:", jnp.abs(sums["replicated"]["w"] - sums["reduced"]["
 # | gradients added in place | `vjp.with_refs(refs, ...)(cotangent)`, with `jax.ad.DontWant()` or `jax.ad.GradValue()` for other arguments |
 # | data from the backward pass | a `custom_vjp` identity whose backward rule writes to a Ref |
 # | the derivative of a solution | an implicit rule that calls itself, and `jax.closure_convert` |
-# | rules for reverse mode and `vmap` in one place | `VJPHiPrimitive` (experimental) |
-# | a delayed reduction | `jax.reshard(params, P(reduced={"data"}))`, and one `reshard` of the sum |
+# | rules for reverse mode and `vmap` in one place | `VJPHiPrimitive` (experimental, *Deeper*) |
+# | a delayed reduction | `jax.reshard(params, P(reduced={"data"}))` and one `reshard` of the sum (*Deeper*) |
 # | trust in a rule | `check_grads(f, args, order=2, modes=("rev",))` |
 #
-# JAX's documentation describes [VJP objects](https://docs.jax.dev/en/latest/301/vjp-objects.html), [custom rules](https://docs.jax.dev/en/latest/301/custom-derivatives.html) and [sharding in the backward pass](https://docs.jax.dev/en/latest/301/sharding-ad.html) for its newest version. Newer than 0.10.2: `jax.vjp(..., saveable_args=)` excludes arguments from a VJP object, and `with_refs` also takes arguments that are Refs themselves.
+# JAX's documentation describes [VJP objects](https://docs.jax.dev/en/latest/301/vjp-objects.html), [Refs in the backward pass](https://docs.jax.dev/en/latest/301/refs.html), [custom rules](https://docs.jax.dev/en/latest/301/custom-derivatives.html) and [sharding in the backward pass](https://docs.jax.dev/en/latest/301/sharding-ad.html) for its newest version. Newer than 0.10.2: `jax.vjp(..., saveable_args=)` excludes arguments from a VJP object, and `with_refs` accepts arguments that are Refs.
 #
 # ## Deeper: weights that are not copied
 # With a compiled forward pass, every VJP object that waits contains a copy of the weights. `args_res` is a list, so `forward` can remove an entry, and `backward` can insert it again.
 
 # %%
-jax.set_mesh(None)  # the next sections use one device
 
 
 @jax.jit
@@ -513,7 +424,7 @@ abstract = jax.eval_shape(functools.partial(jax.vjp, stage), params, many[0])[1]
 print("without computing anything:", [leaf.shape for leaf in abstract.opaque_residuals])
 
 # %% [markdown]
-# The residuals can also be stored in fewer bits. A format has a range and a precision. We round the residuals of deeper and deeper networks to three formats, and compare the gradients.
+# `jax.tree.map` can edit the residuals, for example to store them in fewer bits. We round the residuals of networks of 1 to 16 layers to three formats, and compare the gradients.
 
 
 # %%
@@ -521,24 +432,24 @@ def rounding_error(depth, dtype):
     x = jnp.linspace(-1, 1, 256)
     _, vjp = jax.vjp(lambda x: jax.lax.fori_loop(0, depth, lambda _, x: jnp.sin(1.2 * x), x).sum(), x)
     exact = vjp(jnp.float32(1))[0]
-    to_dtype = lambda leaf: round_to(leaf, dtype) if leaf.dtype == jnp.float32 else leaf
+    to_dtype = lambda leaf: leaf.astype(dtype).astype(leaf.dtype) if leaf.dtype == jnp.float32 else leaf
     rounded = jax.tree.map(to_dtype, vjp)(jnp.float32(1))[0]
     return jnp.linalg.norm(rounded - exact) / jnp.linalg.norm(exact)
 
 
-depths, told = (1, 2, 4, 8, 16), []
+depths, described = (1, 2, 4, 8, 16), []
 _, axes = plots.subplots(height=2.3)
 for dtype, marker in ((jnp.float16, "o"), (jnp.bfloat16, "s"), (jnp.float8_e4m3fn, "^")):
     errors = [float(rounding_error(depth, dtype)) for depth in depths]
     axes.plot(depths, errors, marker=marker, label=dtype.__name__)
-    told.append(f"{dtype.__name__} {errors[0]:.4f} to {errors[-1]:.4f}")
+    described.append(f"{dtype.__name__} {errors[0]:.4f} to {errors[-1]:.4f}")
 axes.set(yscale="log", xlabel="layers", ylabel="relative error", xticks=depths)
-axes.legend()
-plots.show(f"Error of the gradient for rounded residuals, with 1 to 16 layers: {', '.join(told)}.")
+axes.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1))  # above the plot
+plots.show(f"Error of the gradient for rounded residuals, with 1 to 16 layers: {', '.join(described)}.")
 
 # %% [markdown]
 # ## Deeper: cotangents that are known to be zero
-# A rule may be asked for the cotangent of an argument that is not differentiated. With `symbolic_zeros=True`, the forward rule gets objects with the attributes `value` and `perturbed`. `perturbed` is False if no cotangent is needed, and then its residual can be omitted. The backward rule gets a `SymbolicZero` in place of an array of zeros, for results that are not used.
+# A backward rule also computes cotangents of arguments that are not differentiated. With `symbolic_zeros=True`, the forward rule gets objects with the attributes `value` and `perturbed`. `perturbed` is False if no cotangent is needed, and then its residual can be omitted. The backward rule gets a `SymbolicZero` in place of an array of zeros, for results that are not used.
 
 # %%
 from jax.custom_derivatives import SymbolicZero, custom_vjp_primal_tree_values
@@ -617,6 +528,55 @@ for order in (1, 2):
 # %% [markdown]
 # So check several points, one for each branch, and the second order. The last rule has the right first derivative. Its second derivative is 0, because of the `stop_gradient`.
 #
+# ## Deeper: a primitive with its own rules
+# *`jax.experimental.hijax` is experimental. Its names and signatures may change in any release.* A subclass of **[VJPHiPrimitive](../docs/glossary.md#hijax-primitive)** is a primitive that you define in Python. `expand` computes it with ordinary JAX operations. The other methods are rules. An instance stores the types of its arguments and results, and static parameters. We define a smooth maximum along the last axis with three rules.
+#
+# - `vjp_fwd(self, nonzeros, *args)` returns the result and the residuals. `nonzeros` contains a bool for each argument, False if it is not differentiated.
+# - `vjp_bwd_retval(self, residuals, cotangent)` returns a tuple with the cotangent of each argument.
+# - `batch(self, axis_data, args, dims)` is the rule for `vmap`. `dims` contains the position of the batch axis of each argument, or None if the argument is not batched. `axis_data.size` is the size of the batch. The rule returns the batched result and the position of its batch axis.
+
+
+# %%
+class SmoothMax(VJPHiPrimitive):
+    def __init__(self, x, sharpness):
+        self.in_avals = (x,)
+        self.out_aval = jax.typeof(jax.eval_shape(lambda x: x[..., 0], x))
+        self.params = {"sharpness": sharpness}  # hashable; also an attribute
+        super().__init__()
+
+    def expand(self, x):
+        return jax.nn.logsumexp(self.sharpness * x, axis=-1) / self.sharpness
+
+    def vjp_fwd(self, nonzeros, x):
+        return self(x), x  # the primitive itself, so a gradient under vmap uses `batch` too
+
+    def vjp_bwd_retval(self, x, g):
+        return (g[..., None] * jax.nn.softmax(self.sharpness * x, axis=-1),)
+
+    def batch(self, axis_data, args, dims):
+        return smooth_max(jnp.moveaxis(args[0], dims[0], 0), self.sharpness), 0  # the result, and its batch axis
+
+
+# %% [markdown]
+# A function creates the instance for the type of its argument. In jaxprs, the primitive is one equation, also under `vmap`.
+
+
+# %%
+def smooth_max(x, sharpness=4.0):
+    return SmoothMax(jax.typeof(x), sharpness)(x)
+
+
+print(jax.make_jaxpr(jax.vmap(smooth_max, in_axes=1))(jnp.ones((3, 5))))
+numbers = draw(3, 5)
+print("gradient:", jax.grad(lambda x: smooth_max(x).sum())(numbers)[0])
+check_grads(smooth_max, (numbers,), order=2, modes=("rev",), rtol=0.02, eps=0.01)
+print_error(lambda: jax.jvp(smooth_max, (numbers,), (numbers,)))
+
+# %% [markdown]
+# If a rule is missing, the error contains the name of the method. `vjp_fwd` may also compute its result with other operations, for example to compute a value only once that both the result and the residuals need. Then the primitive does not appear in the gradient's program.
+#
+# A batching rule may rearrange the work, such as solving all right-hand sides of a batch together. For all other cases, it can return `super().batch(axis_data, args, dims)`, which applies `vmap` to the other rules. This needs the method `batch_dim_rule(self, axis_data, dims)`, which returns the position of the batch axis of the result.
+#
 # ## Deeper: more rules for a primitive
 # A `VJPHiPrimitive` can have rules for all modes. `jvp` is used by `jax.jvp`. `lin` and `linearized` are used by `jax.linearize`, in the same way as `vjp_fwd` and `vjp_bwd_retval`. Instead of `vjp_bwd_retval`, `vjp_bwd` gets an accumulator for each argument and adds to it, which works with Refs of `with_refs`. Instead of `batch`, `batch_dim_rule` returns only the position of the batch axis, and JAX applies `vmap` to the other rules.
 
@@ -662,6 +622,59 @@ print_error(lambda: jax.grad(lambda w: jax.vmap(scaled, (None, 0))(w, draw(5, 4)
 # %% [markdown]
 # The printed differences of `jvp` are zero, and the gradient with respect to `w` differs from the expected one, because its residual is in bfloat16. The error shows a limit of JAX 0.10.2: with `batch_dim_rule`, gradients under `vmap` need `vjp_bwd_retval`.
 #
+# ## Deeper: shardings of cotangents
+# With Explicit axes (lesson 17), the type of a value determines the type of its cotangent. In an unreduced array, each device stores partial sums. The value is their sum along a mesh axis, which has not been computed yet.
+
+# %%
+mesh = jax.make_mesh((4, 2), ("data", "model"))
+jax.set_mesh(mesh)
+batch = jax.device_put(np.asarray(many[0]), P("data"))
+project = lambda w: jnp.sum(jnp.sin(batch @ w))
+for name, spec in {"replicated": P(), "partitioned": P(None, "model"), "reduced": P(reduced={"data"})}.items():
+    w = jax.reshard(jax.device_put(np.asarray(params["w"]), P()), spec)
+    print(f"{name:12s} {jax.typeof(w).str_short():28s} cotangent {jax.typeof(jax.grad(project)(w)).str_short()}")
+
+# %% [markdown]
+# A partitioned array has a partitioned cotangent. A replicated array has a replicated cotangent, so the backward pass sums the contributions of all devices at once, with an all-reduce. The entries of a **reduced** array are also the same on all devices. Only the cotangent differs: it is **unreduced**, so each device stores the gradient of its own examples, and you choose when these partial sums are added.
+
+# %% [markdown] predict="autodiff-delayed"
+# We compile `forward` and `backward` for parameters that are reduced along `data`, with four devices along `data`. We run both for five micro-batches, and add the gradients that `backward` returns. What does one call of `backward` communicate?
+#
+# - [ ] an all-reduce of the gradients | The cotangents of the parameters are unreduced, so the partial sums stay on their devices.
+# - [x] nothing | Right. Each device adds its own partial sums. One reduction follows after the last micro-batch.
+# - [ ] an all-reduce of the activations | The activations are partitioned along `data`, and so are their cotangents.
+
+# %%
+layer = lambda p, x: jnp.sin(x @ p["w"]) @ p["v"]
+weights = {name: jax.device_put(np.asarray(params[name]), P()) for name in "wv"}
+as_reduced = jax.tree.map(lambda leaf: jax.reshard(leaf, P(reduced={"data"})), weights)
+finish = jax.jit(lambda total: jax.tree.map(lambda leaf: jax.reshard(leaf, P()), total))
+sums = {}
+for name, p in {"replicated": weights, "reduced": as_reduced}.items():
+    forward, backward = jax.fwd_and_bwd(layer, argnums=(0,))
+    total = None
+    for _ in range(5):
+        y, vjp = forward(p, batch)
+        (gradients,) = backward(vjp, jnp.ones_like(y))
+        total = gradients if total is None else jax.tree.map(jnp.add, total, gradients)
+    for part, found in (("backward", list_collectives(backward, vjp, y)), ("finish", list_collectives(finish, total))):
+        print(f"{name:10s} {part:8s}", [(one.kind, one.elements) for one in found])
+    sums[name] = finish(total)
+print("largest difference:", jnp.abs(sums["replicated"]["w"] - sums["reduced"]["w"]).max())
+
+# %% [markdown]
+# With replicated parameters, each of the five calls of `backward` all-reduces both gradients. With reduced ones, only `finish` does.
+#
+# A matrix product accepts a reduced and a partitioned argument. In JAX 0.10.2, an addition does not, so a reduced bias cannot be added to a partitioned array. The message recommends to partition the reduced array, but every example needs the whole bias. Write the addition as a product with a column of ones, or use `jax.shard_map` (lesson 19).
+
+# %%
+bias = jax.reshard(jax.device_put(np.ones(64, np.float32), P()), P(reduced={"data"}))
+ones = jnp.ones((len(batch), 1), out_sharding=P("data", None))
+print_error(lambda: batch + bias, length=140)
+print("cotangent of the bias:", jax.typeof(jax.grad(lambda bias: jnp.sum(jnp.sin(batch + ones @ bias[None])))(bias)))
+jax.set_mesh(None)
+
+# %% [markdown]
 # ## Deeper: which tool, and older code
 #
 # | you need | use |
@@ -678,4 +691,4 @@ print_error(lambda: jax.grad(lambda w: jax.vmap(scaled, (None, 0))(w, draw(5, 4)
 # | `jax.vjp(..., reduce_axes=)`, `jax.grad(..., reduce_axes=)` | reduced and unreduced types, or `jax.lax.pcast` in `shard_map` |
 # | `jax.linear_util`, `jax.interpreters.ad` to collect residuals | the leaves of a VJP object |
 # | a list of gradients, added with `jax.tree.map` | `with_refs` |
-# | `jax.custom_gradient` | `jax.custom_vjp` with `nondiff_argnums` |
+# | `jax.custom_gradient` | `jax.custom_vjp` |

@@ -8,6 +8,7 @@
 
 # %% setup
 from grader.checks import ask, case, compare, devices, inputs, program, require
+from grader.checks.devices import entries_of, in_types
 
 devices.start(8)  # before JAX is first used
 
@@ -39,12 +40,6 @@ def padded(spec, rank):
     return (*found, *[None] * (rank - len(found)))
 
 
-def entries_of(array):
-    """The entries of the spec of a JAX array or ShapeDtypeStruct, one for each axis. None if it has no such spec."""
-    sharding = getattr(array, "sharding", None)
-    return padded(sharding.spec, array.ndim) if isinstance(sharding, NamedSharding) else None
-
-
 def is_unreduced(tree):
     """Whether the devices store partial sums of an array in the tree."""
     specs = [getattr(getattr(leaf, "sharding", None), "spec", None) for leaf in jax.tree.leaves(tree)]
@@ -54,15 +49,6 @@ def is_unreduced(tree):
 def names_of(entries):
     """The mesh axes in the entries of a spec, such as ["data", "model"] for (("data", "model"), None)."""
     return [name for entry in entries for name in (entry if isinstance(entry, tuple) else (entry,)) if name]
-
-
-def in_types(shape, entries):
-    """Text such as float32[8@data,4] for a shape and the entries of a spec."""
-    written = [
-        f"{size}@({','.join(entry)})" if isinstance(entry, tuple) else f"{size}@{entry}" if entry else f"{size}"
-        for size, entry in zip(shape, entries or [None] * len(shape), strict=True)
-    ]
-    return f"float32[{','.join(written)}]"
 
 
 def summed_elements(made):

@@ -10,6 +10,7 @@
 
 # %% setup
 from grader.checks import ask, case, compare, devices, inputs, program, require
+from grader.checks.devices import entries_of, in_types
 
 devices.start(8)  # before JAX is first used
 
@@ -34,24 +35,6 @@ def grid(*sizes, names=("x", "y")):
 def place(mesh, array, *entries):
     """The NumPy array (or key array) on the mesh, with the spec P(*entries)."""
     return jax.device_put(array, NamedSharding(mesh, P(*entries)))
-
-
-def entries_of(array):
-    """The entries of the spec of an array or ShapeDtypeStruct, one for each axis. None if it has no such spec."""
-    sharding = getattr(array, "sharding", None)
-    if not isinstance(sharding, NamedSharding):
-        return None
-    found = [entry[0] if isinstance(entry, tuple) and len(entry) == 1 else entry or None for entry in sharding.spec]
-    return (*found, *[None] * (array.ndim - len(found)))
-
-
-def in_types(shape, entries):
-    """Text such as float32[8@data,4] for a shape and the entries of a spec."""
-    written = [
-        f"{size}@({','.join(entry)})" if isinstance(entry, tuple) else f"{size}@{entry}" if entry else f"{size}"
-        for size, entry in zip(shape, entries or [None] * len(shape), strict=True)
-    ]
-    return f"float32[{','.join(written)}]"
 
 
 def line_loss_sum(params, x, y, weights):

@@ -10,6 +10,7 @@
 
 # %% setup
 from grader.checks import ask, case, compare, devices, inputs, program, require
+from grader.checks.devices import entries_of
 
 devices.start(8)  # before JAX is first used
 
@@ -34,15 +35,6 @@ def grid(*sizes, names=("stage", "data")):
 def place(mesh, tree, *entries):
     """A tree of NumPy arrays on the mesh, each with the spec P(*entries)."""
     return jax.tree.map(lambda array: jax.device_put(array, NamedSharding(mesh, P(*entries))), tree)
-
-
-def entries_of(array):
-    """The entries of the spec of an array or ShapeDtypeStruct, one for each axis. None if it has no such spec."""
-    sharding = getattr(array, "sharding", None)
-    if not isinstance(sharding, NamedSharding):
-        return None
-    found = [entry[0] if isinstance(entry, tuple) and len(entry) == 1 else entry or None for entry in sharding.spec]
-    return (*found, *[None] * (array.ndim - len(found)))
 
 
 def iterations(one):

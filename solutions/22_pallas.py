@@ -324,6 +324,26 @@ def add_transposed(x, y, block):
     return pallas_call(sum_kernel, jax.typeof(x), grid=grid, in_specs=[x_spec] * 2, out_specs=x_spec)(x, flipped)
 
 
+# %% wrong="pallas-add" because="Uses the grid of the example. The grid is the number of blocks along each axis."
+def add_transposed(x, y, block):
+    rows, columns = block
+    grid = (2, 4)  # two by four blocks
+    y_spec = pl.BlockSpec((columns, rows), lambda i, j: (j, i))
+    x_spec = pl.BlockSpec(block, lambda i, j: (i, j))
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return pallas_call(add_kernel, grid=grid, in_specs=[x_spec, y_spec], out_specs=x_spec, out_shape=shape)(x, y)
+
+
+# %% wrong="pallas-add" because="Has a step for each element of the result. The grid is the number of blocks along each axis."
+def add_transposed(x, y, block):
+    rows, columns = block
+    grid = x.shape
+    y_spec = pl.BlockSpec((columns, rows), lambda i, j: (j, i))
+    x_spec = pl.BlockSpec(block, lambda i, j: (i, j))
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return pallas_call(add_kernel, grid=grid, in_specs=[x_spec, y_spec], out_specs=x_spec, out_shape=shape)(x, y)
+
+
 # %% right="pallas-add"
 def add_transposed(x, y, block):
     rows, columns = block
@@ -687,6 +707,27 @@ def fused_bias_relu(x, b, block):
         input_output_aliases={0: 0},
     )(x, b)
     return padded[:m, :n]
+
+
+# %% wrong="pallas-bias-relu" because="Reads the whole bias in each step and selects its part in the kernel. The index map of `b` can select it."
+def fused_bias_relu(x, b, block):
+    rows, columns = block
+    grid = (pl.cdiv(x.shape[0], rows), pl.cdiv(x.shape[1], columns))
+    b = jnp.pad(b, (0, grid[1] * columns - len(b)))
+
+    def kernel(x_ref, b_ref, out_ref):
+        part = b_ref[pl.ds(pl.program_id(1) * columns, columns)]
+        out_ref[...] = jnp.maximum(x_ref[...] + part, 0).astype(out_ref.dtype)
+
+    spec = pl.BlockSpec(block, lambda i, j: (i, j))
+    return pallas_call(
+        kernel,
+        grid=grid,
+        in_specs=[spec, pl.BlockSpec(b.shape, lambda i, j: (0,))],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        input_output_aliases={0: 0},
+    )(x, b)
 
 
 # %% right="pallas-bias-relu"
@@ -1194,7 +1235,7 @@ def row_sums(x, block):
 #
 # **Example.** For `a` of ones with shape (4, 400), `b` of ones with shape (400, 6) and `blocks = (2, 1, 3)`, each entry of the result is 400. With a bfloat16 accumulator it would be 256, because bfloat16 has no number between 256 and 258. The grid has 2 · 2 · 400 steps.
 #
-# **Judged.** The values, which are those of a sum in float32 that is rounded once. All products and sums in the kernel are float32. There is one kernel, with one step for each triple of blocks, which reads blocks (bm, bk) and (bk, bn) and writes blocks (bm, bn) of the bfloat16 result. The steps that write the same block are consecutive. **Not judged.** Which of the other axes of the grid comes first, and what a step writes to a block of the result that a later step overwrites.
+# **Judged.** The values, which are those of a sum in float32 that is rounded once. All products and sums in the kernel are float32. There is one kernel, with one step for each triple of blocks, which reads blocks (bm, bk) and (bk, bn) and writes blocks (bm, bn) of the bfloat16 result. The steps that write the same block are consecutive. **Not judged.** The dtype of the blocks that a step reads, which of the other axes of the grid comes first, and what a step writes to a block of the result that a later step overwrites.
 #
 # <details><summary>Hint 1 · a question</summary>
 #

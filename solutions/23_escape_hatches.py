@@ -8,6 +8,7 @@
 
 # %% setup
 from grader.checks import ask, case, compare, devices, inputs, native, require, skip
+from grader.checks.devices import entries_of
 
 devices.start(8)  # before JAX is first used
 
@@ -46,15 +47,6 @@ def grid(*sizes, names=("data", "model")):
 def place(mesh, array, *entries):
     """The NumPy array on the mesh, with the spec P(*entries)."""
     return jax.device_put(array, NamedSharding(mesh, P(*entries)))
-
-
-def entries_of(array):
-    """The entries of the spec of an array, one for each axis. None if it has no such spec."""
-    sharding = getattr(array, "sharding", None)
-    if not isinstance(sharding, NamedSharding):
-        return None
-    found = [entry[0] if isinstance(entry, tuple) and len(entry) == 1 else entry or None for entry in sharding.spec]
-    return (*found, *[None] * (array.ndim - len(found)))
 
 
 def custom_calls(function, *args):
@@ -678,7 +670,7 @@ def train(w, steps, read, log):
 #
 # **Example.** Two charges of 1 at the positions 0 and 1 have the energy 1.3679. The gradient with respect to `x` is [0.7358, -0.7358].
 #
-# **Judged.** The values, the gradients with respect to `x`, and `jax.jvp` in any direction of `x`. All are compiled, and also batched with `vmap` over either argument or both. The derivative with respect to `charge` is 0, because the simulator does not compute it. Under one `vmap`, the energies of a whole batch take one call of `host_energy`, and gradients take at most one call of each host function (this check is observed). **Not judged.** Second derivatives.
+# **Judged.** The values, the gradients with respect to `x`, and `jax.jvp` in any direction of `x`. All are compiled, and also batched with `vmap` over either argument or both. The derivative with respect to `charge` is 0, because the simulator does not compute it. Under one `vmap`, the energies of a whole batch take one call of `host_energy` and at most one of `host_forces`, and gradients take at most one call of each (this check is observed). **Not judged.** Second derivatives.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1015,6 +1007,24 @@ def energy_jvp(primals, tangents):
     host, like = functools.partial(cached, host_forces), jax.ShapeDtypeStruct(x.shape, x.dtype)
     forces = jax.pure_callback(host, like, x, charge, vmap_method="expand_dims")
     return energy(x, charge), -jnp.sum(forces * tangents[0])
+
+
+# %% wrong="hatches-simulator" because="Uses the forces as the derivative for the charges too. The task defines this derivative as 0."
+def on_host(function, shape, *args):
+    return jax.pure_callback(function, jax.ShapeDtypeStruct(shape, jnp.float32), *args, vmap_method="expand_dims")
+
+
+@jax.custom_jvp
+def energy(x, charge):
+    return on_host(host_energy, (), x, charge)
+
+
+@energy.defjvp
+def energy_jvp(primals, tangents):
+    x, charge = primals
+    x_tangent, charge_tangent = tangents
+    forces = on_host(host_forces, x.shape, x, charge)
+    return energy(x, charge), -jnp.sum(forces * x_tangent) - jnp.sum(forces * charge_tangent)
 
 
 # %% right="hatches-simulator"

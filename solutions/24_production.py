@@ -113,6 +113,11 @@ def update(params, opt_state, subkey, batch):
     return optax.apply_updates(params, updates), opt_state, loss
 
 
+def temporary_folder():
+    """A folder that is removed after the `with` block, even if a checkpoint is still being written to it."""
+    return tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+
+
 class Stopped(Exception):
     """What `after_step` raises in the checks, in place of a crash."""
 
@@ -337,7 +342,7 @@ def local_rows(sharding, shape, ids):
 #
 # **Example.** A state `{"w": float32[8,4], "step": int32[]}` is saved while `w` is stored with `P("data")` on `grid(8, names=("data",))`. After `restore(folder, like, {"w": P("model", "data"), "step": P()}, grid(2, 4))`, each of eight devices stores a block (2, 2) of `w`.
 #
-# **Judged.** The values, the dtypes (float32, bfloat16, int32 and bool) and the shardings of all leaves, for several structures and meshes, also on fewer devices than before. As soon as `save` has returned, the checks also copy the folder and restore from the copy, so `save` must wait until the checkpoint is complete. `restore` fails with an exception if a stored array has another shape than `like`. **Not judged.** The format of the files.
+# **Judged.** The values, the dtypes (float32, bfloat16, int32 and bool) and the shardings of all leaves, for several structures and meshes, also on fewer devices than before. As soon as `save` has returned, the checks also copy the folder and restore from the copy, so `save` must wait until the checkpoint is complete. `restore` fails with an exception if a stored array has another shape than `like`. **Not judged.** The format of the files, and whether Orbax writes them.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -914,6 +919,17 @@ def export_any_batch(f, params):
     return jax.export.export(whole, platforms=("cpu", "cuda", "tpu"))(params, x, mask).serialize(vjp_order=1)
 
 
+# %% wrong="production-symbolic-batch" because="Serializes without a backward pass. `vjp_order` is 0 by default."
+def export_any_batch(f, params):
+    (b,) = jax.export.symbolic_shape("b")
+    exported = jax.export.export(jax.jit(f), platforms=("cpu", "cuda", "tpu"))(
+        params,
+        jax.ShapeDtypeStruct((b, params["w"].shape[0]), jnp.float32),
+        jax.ShapeDtypeStruct((b,), jnp.bool_),
+    )
+    return exported.serialize()
+
+
 # %% right="production-symbolic-batch"
 def export_any_batch(f, params):
     args = params, jnp.zeros((2, len(params["w"]))), jnp.zeros(2, bool)
@@ -1223,7 +1239,7 @@ def train(folder, seed, steps, save_every, after_step):
 
 
 def probe_example():
-    with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as stopped:
+    with temporary_folder() as whole, temporary_folder() as stopped:
         uninterrupted = train(whole, 0, 7, 3, stop_after(None))
         try:
             train(stopped, 0, 7, 3, stop_after(5))
@@ -1251,7 +1267,7 @@ for step, loss in resumed.items():
 
 
 def probe_whole(seed, steps):
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         return train(str(Path(folder) / "new"), seed, steps, 4, stop_after(None))
 
 
@@ -1276,7 +1292,7 @@ compare(
 
 
 def probe_stops(seed, steps, save_every, stops):
-    with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as stopped:
+    with temporary_folder() as whole, temporary_folder() as stopped:
         found = [train(whole, seed, steps, save_every, stop_after(None))]
         for stop in stops:
             try:
@@ -1290,7 +1306,7 @@ def probe_copies(seed, steps, save_every):
     import contextlib
     import shutil
 
-    with tempfile.TemporaryDirectory() as parent:
+    with temporary_folder() as parent:
         run, copies = str(Path(parent) / "run"), []
 
         def copy(step):
@@ -1304,7 +1320,7 @@ def probe_copies(seed, steps, save_every):
 
 
 def probe_longer(seed, shorter, steps, save_every):
-    with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as continued:
+    with temporary_folder() as whole, temporary_folder() as continued:
         train(continued, seed, shorter, save_every, stop_after(None))
         return [train(place, seed, steps, save_every, stop_after(None)) for place in (whole, continued)]
 
@@ -1654,6 +1670,28 @@ def train(folder, seed, steps, save_every, after_step):
             state["loader"] = loader.state
             checkpointer.save(Path(folder) / str(step), state, force=True)
             checkpointer.wait_until_finished()
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Does not save the position of the loader. After resuming, the loader begins with the first batch again."
+def train(folder, seed, steps, save_every, after_step):
+    params, opt_state, key = start(seed)
+    loader, losses = Loader(), {}
+    with ocp.CheckpointManager(folder) as manager:
+        done = manager.latest_step() or 0
+        if done:
+            target = {"params": params, "opt_state": opt_state, "key": key}
+            saved = manager.restore(done, args=ocp.args.StandardRestore(target))
+            params, opt_state, key = saved["params"], saved["opt_state"], saved["key"]
+        for step in range(done + 1, steps + 1):
+            key, subkey = jax.random.split(key)
+            params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+            losses[step] = float(loss)
+            after_step(step)
+            if step % save_every == 0:
+                state = {"params": params, "opt_state": opt_state, "key": key}
+                manager.save(step, args=ocp.args.StandardSave(state))
+                manager.wait_until_finished()
     return losses
 
 

@@ -213,6 +213,22 @@ def causal_mask(T, S, window):
     return mask
 
 
+# %% wrong="attention-causal-mask" because="The window has one key too many."
+def causal_mask(T, S, window):
+    keys = jnp.arange(S)
+    queries = keys[-T:]
+    distance = queries[:, None] - keys
+    return (distance >= 0) & (distance <= window)
+
+
+# %% wrong="attention-causal-mask" because="Uses the offset of the example. The first query has the position S - T."
+def causal_mask(T, S, window):
+    keys = jnp.arange(S)
+    queries = jnp.arange(T) + (3 if T < S else 0)
+    distance = queries[:, None] - keys
+    return (distance >= 0) & (distance < window)
+
+
 # %% right="attention-causal-mask"
 def causal_mask(T, S, window):
     return jnp.tri(T, S, S - T, dtype=bool) & ~jnp.tri(T, S, S - T - window, dtype=bool)
@@ -500,6 +516,23 @@ def attention(q, k, v, mask):
     scores = jnp.where(mask, jnp.finfo(jnp.float32).min, query @ key.T / math.sqrt(q.shape[1]))
     weights = jnp.where(mask, 0, jax.nn.softmax(scores, axis=-1))
     return (weights @ value).astype(q.dtype)
+
+
+# %% wrong="attention-masked" because="Applies the mask after the softmax and divides by the sum again. If a masked score is much larger, all allowed weights underflow to 0."
+def attention(q, k, v, mask):
+    scores = (q.astype(jnp.float32) @ k.astype(jnp.float32).T) / math.sqrt(q.shape[-1])
+    weights = jax.nn.softmax(scores, axis=-1) * mask
+    weights = weights / jnp.maximum(weights.sum(axis=-1, keepdims=True), 1e-9)
+    return (weights @ v.astype(jnp.float32)).astype(q.dtype)
+
+
+# %% wrong="attention-masked" because="Computes exp of the scores without subtracting the maximum, so large scores overflow."
+def attention(q, k, v, mask):
+    wide_q, wide_k, wide_v = (array.astype(jnp.float32) for array in (q, k, v))
+    numerators = jnp.where(mask, jnp.exp(wide_q @ wide_k.T / math.sqrt(q.shape[-1])), 0)
+    total = numerators.sum(axis=-1, keepdims=True)
+    weights = numerators / jnp.where(total > 0, total, 1)
+    return (weights @ wide_v).astype(q.dtype)
 
 
 # %% equivalent="attention-masked" because="The scores are finite, so the product is the same. All scores of this task are above the smallest float16 number."
@@ -831,6 +864,7 @@ for text, merges, words in (
     (word(a, b, c, d, a, b), [(a, b), (c, d), (b, c), (256, 257)], "when a merge combines two merged tokens"),
     (word(d, *[a] * 7, b, a, a), [(a, a), (256, 256), (256, a)], "when a token is repeated"),
     (word(a, b) + "é–ж" + word(a, b), [(0xC3, 0xA9), (a, b), (256, 0xE2)], "when the text is not ASCII"),
+    (word(a) + "Ä" + word(a), [(32, a)], "when the decimal number of a token ends with that of another"),
     (word(a, b) + " " + word(a, b) + "\n", [(b, 32), (32, a), (256, a), (b, 10)], "when a pair contains a space"),
     (word(a, c), [], "when there are no merges"),
     (word(a), [(a, a)], "for a single letter"),
@@ -1016,6 +1050,28 @@ def tokenise(text, merges):
     return tokens
 
 
+# %% wrong="attention-tokenise" because="Replaces text in a string of decimal numbers. The number of a token can be the end or the beginning of another one."
+def tokenise(text, merges):
+    tokens = " ".join(str(byte) for byte in text.encode("utf-8"))
+    for i, (first, second) in enumerate(merges):
+        tokens = tokens.replace(f"{first} {second}", str(256 + i))
+    return np.array(tokens.split(), dtype=np.int32)
+
+
+# %% wrong="attention-tokenise" because="Looks at the tokens two by two. A pair can begin at any position."
+def tokenise(text, merges):
+    tokens = list(text.encode())
+    for new, pair in enumerate(merges, 256):
+        merged = []
+        for i in range(0, len(tokens), 2):
+            if tuple(tokens[i : i + 2]) == pair:
+                merged.append(new)
+            else:
+                merged.extend(tokens[i : i + 2])
+        tokens = merged
+    return np.array(tokens, np.int32)
+
+
 # %% right="attention-tokenise"
 def tokenise(text, merges):
     tokens, ids = list(text.encode("utf-8")), {tuple(pair): 256 + i for i, pair in enumerate(merges)}
@@ -1052,7 +1108,7 @@ def tokenise(text, merges):
 #
 # **Example.** In an empty cache, `length` is 0, so the softmax has a single weight of 1. `y` is then the sum over heads of `v[h // (H // G)] @ o[h]`.
 #
-# **Judged.** The values of `y` and of the new cache, in single steps and in a `scan` that continues from a cache. The steps together equal causal attention over all tokens. The checks also apply `vmap` over caches with different lengths. The program has no loop, and no array in it has more elements than the largest array in `params` and `cache`. **Not judged.** Donation, the speed.
+# **Judged.** The values of `y` and of the new cache, in single steps and in a `scan` that continues from a cache. The steps together equal causal attention over all tokens. The checks also apply `vmap` over caches with different lengths. The program has no loop, and no array in it has more elements than the largest array in `params` and `cache`. The scores fit into this limit, because H is at most G · d in the checks. **Not judged.** Donation, the speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1372,6 +1428,23 @@ def cache_step(params, cache, x):
     weights = jax.nn.softmax(jnp.where(jnp.arange(len(keys)) <= length, scores, -jnp.inf), axis=-1)
     heads = jnp.einsum("rgs,sgd->rgd", weights, values).reshape(q.shape)
     return jnp.einsum("hd,hdm->m", heads, params["o"]), {"k": keys, "v": values, "length": length + 1}
+
+
+# %% wrong="attention-cache-step" because="Loops over the query heads. One product for each key head needs no copies either."
+def cache_step(params, cache, x):
+    length = cache["length"]
+    q, k, v = (jnp.einsum("m,mhd->hd", x, params[name]) for name in "qkv")
+    q, k = rotate(q, length), rotate(k, length)
+    keys, values = cache["k"].at[length].set(k), cache["v"].at[length].set(v)
+    group = q.shape[0] // k.shape[0]
+    valid = jnp.arange(keys.shape[0]) <= length
+
+    def one_head(h):
+        scores = keys[:, h // group] @ q[h] / math.sqrt(q.shape[-1])
+        return jax.nn.softmax(jnp.where(valid, scores, -jnp.inf)) @ values[:, h // group]
+
+    output = jax.lax.map(one_head, jnp.arange(q.shape[0]))
+    return jnp.tensordot(output, params["o"], axes=2), {"k": keys, "v": values, "length": length + 1}
 
 
 # %% right="attention-cache-step"

@@ -2,7 +2,7 @@
 # # 26 · Exercises: capstone
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# The exercises are the parts of a training run: batches, an optimizer, a model, accumulation, a layout, and the whole run. **Each exercise is graded on its own.** Where a part needs another one, the setup or an argument provides it, so you can skip an exercise and still solve the next one.
+# The exercises are the parts of a training run: batches, an optimizer, a model, accumulation, a layout, and the whole run. **Each exercise is graded on its own.** Where a part needs another one, the setup or an argument provides it, so you can skip an exercise and still solve the next one. The model of the setup differs from that of the lesson in details, such as a trainable scale in its first norm.
 #
 # The setup requests eight devices. JAX fixes the number of devices when it first uses them. If the setup fails, restart the kernel and run the setup first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise. All meshes have Auto axes, and the setup sets no mesh.
 #
@@ -138,7 +138,7 @@ def stop_after(steps):
 # ## Batches from a position
 # **Goal.** Compute the batch of a step from the number of the step. Then a checkpoint needs no state of a data loader. Three lines are missing.
 #
-# **Signature.** `batch_at(tokens, step, size, length, seed)` takes an int32 array with one axis, and four ints. It returns an int32 array of shape `(size, length + 1)`. Its last column contains the targets of the second last one.
+# **Signature.** `batch_at(tokens, step, size, length, seed)` takes an int32 array with one axis, and four ints. It returns an int32 array of shape `(size, length + 1)`. Each row is a window.
 #
 # Window i consists of the `length + 1` tokens that begin at position `i * length`, so adjacent windows share one token. The text has as many windows as fit completely. In epoch e, the windows have the order `np.random.default_rng((seed, e)).permutation(number of windows)`, and each batch takes the next `size` windows of this order. Windows that do not fill a batch are left out in this epoch. Step 0 is the first batch of epoch 0.
 #
@@ -325,7 +325,7 @@ def batch_at(tokens, step, size, length, seed):
 #
 # 1. scales all gradients by one factor, if their global norm exceeds `limit`, so that it becomes `limit`,
 # 2. applies Adam with `b1=0.9`, `b2=0.95` and `eps=1e-8`,
-# 3. adds `decay` times the parameter for **matrices** only, which is decoupled weight decay. The leaves with the key `"scale"` or `"bias"` are not decayed,
+# 3. adds `decay` times the parameter, which is decoupled weight decay, except for leaves with the key `"scale"` or `"bias"`,
 # 4. multiplies by minus the learning rate. It rises linearly from 0, for the first update, to `peak` after `warmup` updates. Then it follows a cosine to `peak / 10` after `steps` updates in all, and remains there.
 #
 # The parameters are nested dicts. The weights of the layers are stacked, so a `"scale"` may have the shape `(layers, d)` or `(d,)`.
@@ -531,6 +531,28 @@ def make_optimizer(peak, warmup, steps, limit, decay):
     return optax.chain(optax.clip_by_global_norm(limit), optax.adamw(schedule, b2=0.95, weight_decay=decay, mask=mask))
 
 
+# %% wrong="capstone-optimizer" because="Excludes the scales only. The biases are not decayed either."
+def make_optimizer(peak, warmup, steps, limit, decay):
+
+    def mask(params):
+        return jax.tree_util.tree_map_with_path(lambda path, _: path[-1].key != "scale", params)
+
+    rate = optax.warmup_cosine_decay_schedule(0.0, peak, warmup, steps, peak / 10)
+    adam = optax.adamw(rate, b1=0.9, b2=0.95, eps=1e-8, weight_decay=decay, mask=mask)
+    return optax.chain(optax.clip_by_global_norm(limit), adam)
+
+
+# %% wrong="capstone-optimizer" because="Subtracts the warm-up from `decay_steps`, which Optax counts from the first update."
+def make_optimizer(peak, warmup, steps, limit, decay):
+
+    def mask(params):
+        return jax.tree_util.tree_map_with_path(lambda path, _: path[-1].key not in ("scale", "bias"), params)
+
+    rate = optax.warmup_cosine_decay_schedule(0.0, peak, warmup, steps - warmup, peak / 10)
+    adam = optax.adamw(rate, b1=0.9, b2=0.95, eps=1e-8, weight_decay=decay, mask=mask)
+    return optax.chain(optax.clip_by_global_norm(limit), adam)
+
+
 # %% right="capstone-optimizer"
 def make_optimizer(peak, warmup, steps, limit, decay):
     def mask(tree):
@@ -687,15 +709,18 @@ def probe_float16(params, tokens):
 
 
 rng = inputs.rng()
-# Whole numbers below 256 are exact in both dtypes, and the sums of the logits are not.
+# Whole numbers below 256 are exact in both dtypes, and the sums of the logits are not. No token uses the last rows of
+# `embed`, which are not whole, so only the product rounds them.
 embed, b = rng.integers(20, 60, (6, 32)).astype(np.float32), rng.integers(1, 6, (3, 32)).astype(np.float32)
-params, tokens = {"embed": embed, "layers": {"b": b}}, rng.integers(0, 6, (2, 4)).astype(np.int32)
+embed[4:] += rng.uniform(0.1, 0.9, (2, 32)).astype(np.float32)
+params, tokens = {"embed": embed, "layers": {"b": b}}, rng.integers(0, 4, (2, 4)).astype(np.int32)
 in_bfloat16, in_float16 = program(probe_bfloat16, params, tokens), program(probe_float16, params, tokens)
-for name, made, bits in (("bfloat16", in_bfloat16, 7), ("float16", in_float16, 10)):
-    with case(f"in {name}"):
+for dtype, made, bits in ((jnp.bfloat16, in_bfloat16, 7), (jnp.float16, in_float16, 10)):
+    with case(f"in {np.dtype(dtype).name}"):
         require(made.outputs.dtype == np.float32, "The logits are not float32.")
-        x = embed[tokens] + b.sum(axis=0) + 3 * 3 * bits
-        compare(made.run(params, tokens), x @ embed.T, rtol=1e-6, atol=0, label="the logits")
+        x = np.float64(embed[tokens] + b.sum(axis=0) + 3 * 3 * bits)
+        wanted = np.float32(x @ np.float64(embed.astype(dtype)).T)
+        compare(made.run(params, tokens), wanted, rtol=2e-6, atol=0, label="the logits")
 
 # %% hidden="capstone-logits" name="program" points=2
 """The program does not grow with the number of layers, and the residuals are one x for each layer."""
@@ -828,6 +853,29 @@ def logits(block, params, tokens, dtype):
     layer = jax.checkpoint(lambda x, w: (block(cast(w), x), None))
     x, _ = jax.lax.scan(layer, cast(params["embed"][tokens]), params["layers"], reverse=True)
     return jnp.einsum("btd,vd->btv", x, cast(params["embed"]), preferred_element_type=jnp.float32)
+
+
+# %% wrong="capstone-logits" because="Computes the logits with the float32 weights. Both factors of the product should have `dtype`."
+def logits(block, params, tokens, dtype):
+
+    @jax.checkpoint
+    def layer(x, w):
+        return block(jax.tree.map(lambda leaf: leaf.astype(dtype), w), x), None
+
+    x = params["embed"][tokens].astype(dtype)
+    x, _ = jax.lax.scan(layer, x, params["layers"])
+    return jnp.einsum("btd,vd->btv", x.astype(jnp.float32), params["embed"])
+
+
+# %% wrong="capstone-logits" because="No `jax.checkpoint`: the backward pass stores all intermediate arrays of every layer."
+def logits(block, params, tokens, dtype):
+
+    def layer(x, w):
+        return block(jax.tree.map(lambda leaf: leaf.astype(dtype), w), x), None
+
+    x = params["embed"][tokens].astype(dtype)
+    x, _ = jax.lax.scan(layer, x, params["layers"])
+    return jnp.einsum("btd,vd->btv", x, params["embed"].astype(dtype), preferred_element_type=jnp.float32)
 
 
 # %% right="capstone-logits"
@@ -1085,6 +1133,24 @@ def mean_gradient(loss_sum, params, batches):
     zeros = jnp.float32(0), jnp.float32(0), jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
     (loss, count, gradients), _ = jax.lax.scan(replace, zeros, batches)
     return loss / count, jax.tree.map(lambda g: g / count, gradients)
+
+
+# %% wrong="capstone-accumulate" because="Divides by the number of tokens of each micro-batch. It can be 0, and the result is then NaN."
+def mean_gradient(loss_sum, params, batches):
+
+    def mean_loss(params, batch):
+        total, count = loss_sum(params, batch)
+        return total / count, count
+
+    def body(carry, batch):
+        loss, tokens, sums = carry
+        (value, count), gradients = jax.value_and_grad(mean_loss, has_aux=True)(params, batch)
+        sums = jax.tree.map(lambda s, g: s + count * g.astype(jnp.float32), sums, gradients)
+        return (loss + count * value, tokens + count, sums), None
+
+    zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+    (loss, tokens, sums), _ = jax.lax.scan(body, (jnp.float32(0), jnp.float32(0), zeros), batches)
+    return loss / tokens, jax.tree.map(lambda s: s / tokens, sums)
 
 
 # %% right="capstone-accumulate"
@@ -1460,6 +1526,73 @@ def layout(params, mesh):
     return jax.tree_util.tree_map_with_path(spec, params)
 
 
+# %% wrong="capstone-layout" because="Compares the size of an axis with the number of all devices. It has to be a multiple of the size of one mesh axis."
+RULES = {
+    "embed": ("model", "data"),
+    "qkv": ("data", None, "model", None),
+    "out": ("model", None, "data"),
+    "up": ("data", "model"),
+    "gate": ("data", "model"),
+    "down": ("model", "data"),
+    "scale": (None,),
+}
+
+
+def layout(params, mesh):
+
+    def spec(path, leaf):
+        entries = RULES[path[-1].key]
+        entries = (None,) * (len(leaf.shape) - len(entries)) + entries
+        return P(
+            *(name if name and size % mesh.size == 0 else None for name, size in zip(entries, leaf.shape, strict=True))
+        )
+
+    return jax.tree_util.tree_map_with_path(spec, params)
+
+
+# %% wrong="capstone-layout" because="Reads the sizes of the mesh by position. The axes of a mesh may be in any order, so use their names."
+def layout(params, mesh):
+    data, model = mesh.axis_names[:2]
+    rules = {
+        "embed": (model, data),
+        "qkv": (data, None, model, None),
+        "out": (model, None, data),
+        "up": (data, model),
+        "gate": (data, model),
+        "down": (model, data),
+        "scale": (None,),
+    }
+
+    def spec(path, leaf):
+        entries = rules[path[-1].key]
+        entries = (None,) * (len(leaf.shape) - len(entries)) + entries
+        fits = lambda name, size: name is not None and size % mesh.shape[name] == 0
+        return P(*(name if fits(name, size) else None for name, size in zip(entries, leaf.shape, strict=True)))
+
+    return jax.tree_util.tree_map_with_path(spec, params)
+
+
+# %% wrong="capstone-layout" because="Partitions the scales along `data`, which the task replicates."
+def layout(params, mesh):
+    rules = {
+        "embed": ("model", "data"),
+        "qkv": ("data", None, "model", None),
+        "out": ("model", None, "data"),
+        "up": ("data", "model"),
+        "gate": ("data", "model"),
+        "down": ("model", "data"),
+        "scale": ("data",),
+    }
+
+    def spec(path, leaf):
+        entries = rules[path[-1].key]
+        entries = (None,) * (len(leaf.shape) - len(entries)) + entries
+        fits = lambda name, size: name is not None and size % mesh.shape[name] == 0
+        return P(*(name if fits(name, size) else None for name, size in zip(entries, leaf.shape, strict=True)))
+
+    return jax.tree_util.tree_map_with_path(spec, params)
+
+
 # %% right="capstone-layout"
 def layout(params, mesh):
     d_and_model = {
@@ -1515,7 +1648,7 @@ def layout(params, mesh):
 #
 # **Example.** `train(grid(4, 2), specs, folder, 0, 7, 3, stop_after(5))` raises `Stopped` after step 5. The same call with `stop_after(None)` then resumes after step 3 and returns the losses of the steps 4, 5, 6 and 7.
 #
-# **Judged.** *The program* of `sharded_step`: its values, the bytes on each device before and after, donation, all-gathers of weights, and the reduction of the gradients. *The run*: the losses, the held-out loss of a longer run, which is below 2.75, the shardings of the last state, and bitwise equal losses after resuming, with several meshes, specs and intervals. A checkpoint is complete before the next step begins. A resumed state is never replicated: `train` restores each leaf into its sharding. **Not judged.** The number of checkpoints that you keep, the layout of a batch, and where the held-out loss is computed.
+# **Judged.** *The program* of `sharded_step`: its values, the bytes on each device before and after, donation, and that it gathers weights and reduces gradients. The model of the setup does not pin activations as the lesson does, so the number of elements that are communicated has no upper limit. *The run*: the losses, the held-out loss of a longer run, which is below 2.75, the shardings of the last state, and bitwise equal losses after resuming, with several meshes, specs and intervals. A checkpoint is complete before the next step begins. A resumed state is never replicated: `train` restores each leaf into its sharding. **Not judged.** The number of checkpoints that you keep, the layout of a batch, and where the held-out loss is computed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1661,14 +1794,29 @@ def probe_stops(mesh, specs, seed):
     import contextlib
     import shutil
 
-    found = {}
+    found = {"restored": 0}
     with tempfile.TemporaryDirectory() as folder:
 
+        def on_last_device():
+            """The bytes of all arrays on the last device of the mesh."""
+            arrays = [array for array in jax.live_arrays() if mesh.devices.flat[-1] in array.sharding.device_set]
+            return sum(math.prod(one.sharding.shard_shape(one.shape)) * one.dtype.itemsize for one in arrays)
+
         def run(name, steps, save_every, after_step):
+            before, restore = on_last_device(), ocp.CheckpointManager.restore
+
+            def observed(*args, **options):
+                result = restore(*args, **options)
+                found["restored"] = max(found["restored"], on_last_device() - before)
+                return result
+
+            ocp.CheckpointManager.restore = observed
             try:
                 return train(mesh, specs, str(Path(folder) / name), seed, steps, save_every, after_step)
             except Stopped:
                 return None
+            finally:
+                ocp.CheckpointManager.restore = restore
 
         def copy(n):
             if n > 1 and n % 3 == 1:  # the step after a checkpoint
@@ -1717,6 +1865,10 @@ for words, part, done in (
             require(same, "A leaf of the resumed state has another sharding.")
         up = part["state"]["mean"]["layers"]["up"]
         require(up.sharding.shard_shape(up.shape) == (2, 32, 16), "A moment does not have the sharding of its spec.")
+
+with case("for a resumed run"):
+    whole_state = sum(leaf.nbytes for leaf in jax.tree.leaves(whole["state"]))
+    require(found["restored"] < whole_state, "A device stores the whole state when the checkpoint is restored.")
 
 # %% equivalent="capstone-run" because="The key of the parameters may also be computed from a traced seed."
 # traced for static, static_argnums=... -> none: state = jax.jit(start, static_argnums=0, out_shardings=shardings)(seed)
@@ -2039,6 +2191,66 @@ def train(mesh, specs, folder, seed, steps, save_every, after_step):
                 manager.wait_until_finished()
     held_out = jax.jit(loss_of)(state["params"], held_out_batch())
     return {"losses": losses, "held_out": float(held_out), "state": state}
+
+
+# %% wrong="capstone-run" because="Restores the whole state on each device and partitions it afterwards. Where the state does not fit on one device, this fails."
+def state_shardings(mesh, specs):
+    tree = on_mesh(mesh, specs)
+    return {"params": tree, "mean": tree, "square": tree, "count": NamedSharding(mesh, P())}
+
+
+def sharded_step(mesh, specs):
+    shardings, rows = state_shardings(mesh, specs), NamedSharding(mesh, P("data"))
+    return jax.jit(update, in_shardings=(shardings, rows), out_shardings=(shardings, None), donate_argnums=0)
+
+
+def train(mesh, specs, folder, seed, steps, save_every, after_step):
+    step, losses = sharded_step(mesh, specs), {}
+    with ocp.CheckpointManager(folder) as manager:
+        done = manager.latest_step() or 0
+        if done:
+            like = jax.device_put(start(seed), NamedSharding(mesh, P()))
+            state = manager.restore(done, args=ocp.args.StandardRestore(like))
+            state = jax.device_put(state, state_shardings(mesh, specs))
+        else:
+            state = jax.jit(start, out_shardings=state_shardings(mesh, specs))(seed)
+        for n in range(done + 1, steps + 1):
+            state, loss = step(state, batch_of(n))
+            losses[n] = float(loss)
+            after_step(n)
+            if n % save_every == 0:
+                manager.save(n, args=ocp.args.StandardSave(state), force=True)
+                manager.wait_until_finished()
+    return {"losses": losses, "held_out": float(jax.jit(loss_of)(state["params"], held_out_batch())), "state": state}
+
+
+# %% wrong="capstone-run" because="Saves the parameters only. After resuming, the moments of Adam are zeros again."
+def state_shardings(mesh, specs):
+    tree = on_mesh(mesh, specs)
+    return {"params": tree, "mean": tree, "square": tree, "count": NamedSharding(mesh, P())}
+
+
+def sharded_step(mesh, specs):
+    shardings, rows = state_shardings(mesh, specs), NamedSharding(mesh, P("data"))
+    return jax.jit(update, in_shardings=(shardings, rows), out_shardings=(shardings, None), donate_argnums=0)
+
+
+def train(mesh, specs, folder, seed, steps, save_every, after_step):
+    step = sharded_step(mesh, specs)
+    state, losses = jax.jit(start, out_shardings=state_shardings(mesh, specs))(seed), {}
+    saved = lambda state: {"params": state["params"], "count": state["count"]}
+    with ocp.CheckpointManager(folder) as manager:
+        done = manager.latest_step() or 0
+        if done:
+            state |= manager.restore(done, args=ocp.args.StandardRestore(saved(state)))
+        for n in range(done + 1, steps + 1):
+            state, loss = step(state, batch_of(n))
+            losses[n] = float(loss)
+            after_step(n)
+            if n % save_every == 0:
+                manager.save(n, args=ocp.args.StandardSave(saved(state)), force=True)
+                manager.wait_until_finished()
+    return {"losses": losses, "held_out": float(jax.jit(loss_of)(state["params"], held_out_batch())), "state": state}
 
 
 # %% right="capstone-run"

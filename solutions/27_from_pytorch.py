@@ -128,12 +128,15 @@ for shape, count, size, words in (
     ((3, 3, 3), 2, 5, "when height, width and channels are equal"),
     ((2, 6, 3), int(rng.integers(1, 4)), 6, "when the batch is not full"),
     ((1, 3, 5), 3, 4, "when no pixel is white"),
+    ((2, 3, 4), 3, 5, "when an example has the label 0"),
 ):
     with case(words):
         images = rng.integers(1, 200, size=(count, *shape)).astype(np.uint8)
         if words != "when no pixel is white":
             images[0, 0, 0, 0] = 255
         labels = rng.integers(1, 10, size=count)
+        if words == "when an example has the label 0":
+            labels[1] = 0
         got = ask(collate, [(image, int(label)) for image, label in zip(images, labels, strict=True)], size)
         wanted = {
             "image": np.zeros((size, shape[1], shape[2], shape[0]), np.float32),
@@ -259,6 +262,28 @@ def collate(examples, size):
     images = np.stack([image for image, _ in full]).transpose(0, 2, 3, 1).astype(np.float32) / 255
     labels = np.array([label for _, label in full], np.int32)
     return {"image": images, "label": labels, "mask": np.arange(size) < len(examples)}
+
+
+# %% wrong="torch-collate" because="Computes the mask from the labels. 0 is also the number of a class."
+def collate(examples, size):
+    images = np.stack([image for image, _ in examples])
+    labels = np.array([label for _, label in examples], np.int32)
+    images = images.transpose(0, 2, 3, 1).astype(np.float32) / 255
+    missing = size - len(examples)
+    pad = lambda rows: np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
+    labels = pad(labels)
+    return {"image": pad(images), "label": labels, "mask": labels != 0}
+
+
+# %% wrong="torch-collate" because="Makes JAX arrays. Worker processes of a loader should not use JAX."
+def collate(examples, size):
+    images = np.stack([image for image, _ in examples])
+    labels = np.array([label for _, label in examples], np.int32)
+    images = images.transpose(0, 2, 3, 1).astype(np.float32) / 255
+    missing = size - len(examples)
+    pad = lambda rows: np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
+    batch = {"image": pad(images), "label": pad(labels), "mask": np.arange(size) < len(examples)}
+    return jax.tree.map(jnp.asarray, batch)
 
 
 # %% right="torch-collate"
@@ -466,6 +491,22 @@ def update(scores, rows, bonus):
     return scores, scores[-1]
 
 
+# %% wrong="torch-in-place" because="Reads the last row before the later updates. In PyTorch, `last` is a view, so it contains all updates."
+def update(scores, rows, bonus):
+    scores = scores.at[-1].add(bonus).at[rows].add(1)
+    last = scores[-1]
+    scores = jnp.where(scores < 0, 0, scores)
+    return scores, last
+
+
+# %% wrong="torch-in-place" because="Loops over the rows. `.at[rows].add(...)` adds a repeated index several times."
+def update(scores, rows, bonus):
+    scores = scores.at[-1].add(bonus)
+    scores = jax.lax.fori_loop(0, len(rows), lambda i, scores: scores.at[rows[i]].add(1), scores)
+    scores = jnp.maximum(scores, 0)
+    return scores, scores[-1]
+
+
 # %% right="torch-in-place"
 def update(scores, rows, bonus):
     times = jnp.bincount(rows, length=len(scores))
@@ -498,11 +539,11 @@ def update(scores, rows, bonus):
 #
 # The products and sums of a `Dense` layer are its flops. The flops of BatchNorm depend on how XLA computes it.
 #
-# **Signature.** `layer_table(sizes, batch)` takes a tuple of ints `(inputs, hidden, ..., outputs)` with any number of hidden sizes, and an int. It returns a list with a tuple for each row, in the order of the table: the path (a string), the shape of the output (a tuple), the flops, the number of params and the number of batch_stats (ints). The flops of BatchNorm are `None`.
+# **Signature.** `layer_table(sizes, batch)` takes a tuple of ints `(inputs, hidden, ..., outputs)` with any number of hidden sizes, also none, and an int. It returns a list with a tuple for each row, in the order of the table: the path (a string), the shape of the output (a tuple), the flops, the number of params and the number of batch_stats (ints). The flops of BatchNorm are `None`.
 #
 # **Example.** `layer_table((100, 300, 1), 16)` begins with `("Dense_0", (16, 300), 964800, 30300, 0), ("BatchNorm_0", (16, 300), None, 600, 600)`.
 #
-# **Judged.** All rows for several networks. **Not judged.** How you compute them.
+# **Judged.** All rows for several networks, one of them without a hidden size. **Not judged.** How you compute them.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -667,6 +708,44 @@ def layer_table(sizes, batch):
         rows.append((f"Dense_{i}", (batch, m), batch * m * (2 * n + 1), (n + 1) * m, 0))
         if i < len(sizes) - 2:
             rows.append((f"BatchNorm_{i}", (batch, m), None, 2 * m, 2 * m))
+    return rows
+
+
+# %% wrong="torch-tabulate" because="Uses the name of the last layer in the example. The number in a name depends on how many layers there are."
+def layer_table(sizes, batch):
+    rows = []
+    for i, (n, m) in enumerate(itertools.pairwise(sizes[:-1])):
+        rows.append((f"Dense_{i}", (batch, m), batch * m * (2 * n + 1), (n + 1) * m, 0))
+        rows.append((f"BatchNorm_{i}", (batch, m), None, 2 * m, 2 * m))
+        rows.append((f"Dropout_{i}", (batch, m), 0, 0, 0))
+    n, m = sizes[-2:]
+    rows.append(("Dense_1", (batch, m), batch * m * (2 * n + 1), (n + 1) * m, 0))
+    return rows
+
+
+# %% wrong="torch-tabulate" because="Gives each hidden layer the inputs of the network. The inputs of a layer are the outputs of the layer before."
+def layer_table(sizes, batch):
+    inputs, *hidden, outputs = sizes
+    rows = []
+    for i, m in enumerate(hidden):
+        rows.append((f"Dense_{i}", (batch, m), batch * m * (2 * inputs + 1), (inputs + 1) * m, 0))
+        rows.append((f"BatchNorm_{i}", (batch, m), None, 2 * m, 2 * m))
+        rows.append((f"Dropout_{i}", (batch, m), 0, 0, 0))
+    n = hidden[-1] if hidden else inputs
+    rows.append((f"Dense_{len(hidden)}", (batch, outputs), batch * outputs * (2 * n + 1), (n + 1) * outputs, 0))
+    return rows
+
+
+# %% wrong="torch-tabulate" because="Counts the last layer as if it had one output."
+def layer_table(sizes, batch):
+    rows = []
+    for i in range(len(sizes) - 2):
+        n, m = sizes[i], sizes[i + 1]
+        rows.append((f"Dense_{i}", (batch, m), batch * m * (2 * n + 1), (n + 1) * m, 0))
+        rows.append((f"BatchNorm_{i}", (batch, m), None, 2 * m, 2 * m))
+        rows.append((f"Dropout_{i}", (batch, m), 0, 0, 0))
+    n = sizes[-2]
+    rows.append((f"Dense_{len(sizes) - 2}", (batch, sizes[-1]), batch * (2 * n + 1), n + 1, 0))
     return rows
 
 
@@ -1007,6 +1086,20 @@ def from_torch(model, state):
     return model
 
 
+# %% wrong="torch-port-weights" because="Does not copy the bias of the convolution. In evaluation, BatchNorm subtracts the stored mean, which contains it."
+def from_torch(model, state):
+    h, w, features = model.size
+    model.conv.kernel[...] = state["conv.weight"].transpose(2, 3, 1, 0)
+    model.norm.scale[...] = state["norm.weight"]
+    model.norm.bias[...] = state["norm.bias"]
+    model.norm.mean[...] = state["norm.running_mean"]
+    model.norm.var[...] = state["norm.running_var"]
+    linear = state["linear.weight"].reshape(-1, features, h, w).transpose(2, 3, 1, 0)
+    model.linear.kernel[...] = linear.reshape(h * w * features, -1)
+    model.linear.bias[...] = state["linear.bias"]
+    return model
+
+
 # %% right="torch-port-weights"
 def from_torch(model, state):
     h, w, features = model.size
@@ -1332,7 +1425,7 @@ def to_torch(params):
     return state | {"attention.out_proj.bias": out["bias"]}
 
 
-# %% [markdown] task="torch-train-state" stars=2 minutes=20 skills="04_grad,07_randomness,nnx-modes"
+# %% [markdown] task="torch-train-state" stars=1 minutes=15 skills="04_grad,07_randomness,nnx-modes"
 # ## A training step with four mistakes
 # **Goal.** A colleague ported a training step from PyTorch to Linen. It raises no error, but the model learns nothing. Write the step without its four mistakes.
 #
@@ -1353,7 +1446,7 @@ def to_torch(params):
 #
 # **Signature.** `train_step(state, xs, ys, key)` takes a `State` of the setup whose `apply_fn` is that of a `Regressor`, `xs` (B, inputs) and `ys` (B,) float32, and the typed key of the whole run, which is the same in each step. It returns the new `State` and the loss of this step, a scalar.
 #
-# - The loss is the mean over the batch of the squared difference of a prediction and its target, in training mode. The predictions have the shape (B, 1).
+# - The loss is the mean over the batch of the squared difference of a prediction and its target, in training mode.
 # - The dropout key of a step is `jax.random.fold_in(key, state.step)`, with the step before the update.
 # - `apply_gradients` updates `params`, `opt_state` and `step`. The new state also contains the new running statistics.
 #
@@ -1706,7 +1799,7 @@ state = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
 options = {"lr": 0.1, "weight_decay": 0.1, "max_norm": 1.0, "step_size": 2}
 data = np.ones((2, 4, 2), np.float32), np.array([[0, 1, 2, 3], [4, 0, 1, 2]], np.int32)
 losses, trained = ask(train, *jax.tree.map(jnp.asarray, (state, *data)), options)
-require(np.shape(losses) == (2,), "the losses have not the shape (2,).")
+require(np.shape(losses) == (2,), "The losses do not have the shape (2,).")
 compare(losses[0], np.log(np.float32(5)), label="the first loss")
 compare(jax.tree.map(np.shape, trained), shapes, label="the shapes of the trained state")
 

@@ -310,7 +310,7 @@ def residual_bytes(f, *args):
 #
 # **Example.** With four micro-batches and `ahead=2`, the passes are F0 F1 B0 F2 B1 F3 B2 B3.
 #
-# **Judged.** The values, for trees of parameters. In `run_stage`, JAX traces `stage` only once and each of its backward rules only once, and the number of compilations does not depend on the number of micro-batches. The calls of `send` and `receive` have the right order, and residuals are stored for at most `ahead` micro-batches. (The order, the residuals and what is compiled are observed.) **Not judged.** The speed.
+# **Judged.** The values, for trees of parameters. In `run_stage`, JAX traces `stage` only once. If `stage` contains a `jax.custom_vjp` function, its backward rule is also traced only once. The number of compilations does not depend on the number of micro-batches. The calls of `send` and `receive` have the right order. At each of these calls, residuals of at most `ahead` micro-batches are stored. (The order, the residuals and what is compiled are observed.) **Not judged.** The speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -716,6 +716,55 @@ def run_stage(stage, params, xs, ahead, send, receive):
     return total, results
 
 
+# %% wrong="autodiff-two-programs" because="Compiles the backward pass alone. Each call of `jax.vjp` outside of `jit` traces the stage and creates a new tree structure, so the backward pass is compiled again for each micro-batch."
+def two_programs(stage):
+    return functools.partial(jax.vjp, stage), jax.jit(lambda vjp, g: vjp(g))
+
+
+def run_stage(stage, params, xs, ahead, send, receive):
+    forward, backward = two_programs(stage)
+    queue, total, by_x = collections.deque(), jax.tree.map(jnp.zeros_like, params), []
+
+    def one_backward():
+        nonlocal total
+        i = len(by_x)
+        by_params, gradient = backward(queue.popleft(), receive(i))
+        total = jax.tree.map(jnp.add, total, by_params)
+        by_x.append(gradient)
+
+    for i, x in enumerate(xs):
+        if len(queue) == ahead:
+            one_backward()
+        y, vjp = forward(params, x)
+        queue.append(vjp)
+        del vjp
+        send(i, y)
+    while queue:
+        one_backward()
+    return total, by_x
+
+
+# %% wrong="autodiff-two-programs" because="Assumes that there are at least `ahead` micro-batches."
+def two_programs(stage):
+    return jax.fwd_and_bwd(stage, argnums=(0, 1))
+
+
+def run_stage(stage, params, xs, ahead, send, receive):
+    forward, backward = two_programs(stage)
+    waiting, by_x, total = {}, [], jax.tree.map(jnp.zeros_like, params)
+    for i in range(ahead):
+        y, waiting[i] = forward(params, xs[i])
+        send(i, y)
+    for i in range(len(xs)):
+        by_params, gradient = backward(waiting.pop(i), receive(i))
+        total = jax.tree.map(jnp.add, total, by_params)
+        by_x.append(gradient)
+        if i + ahead < len(xs):
+            y, waiting[i + ahead] = forward(params, xs[i + ahead])
+            send(i + ahead, y)
+    return total, by_x
+
+
 # %% right="autodiff-two-programs"
 def two_programs(stage):
     return jax.fwd_and_bwd(stage, argnums=(0, 1))
@@ -775,13 +824,13 @@ def run_stage(stage, params, xs, ahead, send, receive):
 
 # %% [markdown] task="autodiff-accumulate" stars=2 minutes=15 skills="08_control_flow,12_state,state-accumulate,autodiff-residual-bytes"
 # ## Gradients of micro-batches, added in place
-# **Goal.** Add the gradients of several micro-batches to Refs that the caller owns. No micro-batch should need memory for a gradient of all parameters.
+# **Goal.** Add the gradients of several micro-batches to Refs that the caller owns. No micro-batch should need memory for a gradient of all parameters, and the residuals of only one micro-batch should be stored at a time.
 #
 # **Signature.** `accumulate_in_place(loss, params, refs, batches)`. `params` is a tree of float32 arrays, and `refs` is a tree of the same structure with a Ref of the same shape for each array. `batches` is an array with one micro-batch for each index of its first axis, and `loss(params, batch)` is a scalar. The function adds the gradient of `loss` with respect to `params`, for every micro-batch, to the Refs. It returns the losses, an array with one number for each micro-batch.
 #
 # **Example.** For `loss = lambda w, x: w * x` with `w = 3`, a Ref that contains 100 and `batches = [1, 2]`, the losses are `[3, 6]`, and the Ref contains 103 afterwards.
 #
-# **Judged.** The values. For a network of equal layers that are stacked and run by `scan`, the compiled program has a size that does not depend on the number of micro-batches, updates the Refs in the memory of their old values, and its temporary memory is less than half of the bytes of the parameters. **Not judged.** The speed.
+# **Judged.** The values. The compiled program is examined for a network of 12 equal layers, stacked and run by `scan`, with three and six micro-batches. Its size does not depend on their number. It updates the Refs in the memory of their old values. Its temporary memory is less than half of the bytes of the parameters. One `vmap` over all six micro-batches exceeds this limit, because it stores all their residuals. **Not judged.** The speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -908,14 +957,14 @@ require(few.operations == many.operations, "The size of the program grows with t
 require(many.alias_bytes == size, "The program does not update the Refs in the memory of their old values.")
 require(
     many.temp_bytes < size / 2,
-    "The program needs temporary memory for at least half of the parameters, such as for a separate gradient.",
+    "The program needs temporary memory for at least half of the parameters, such as for a separate gradient or for the residuals of all micro-batches.",
 )
 
 # %% [markdown] why="autodiff-accumulate"
 # `with_refs` passes the Ref on to the rules of the backward pass. The backward loop over the layers then adds the gradient of each layer to its slice of the Ref. A gradient that is returned is a new array of the size of all parameters, even if it is added to a Ref afterwards. **Next:** What changes if one matrix is used in two places of the network?
 
 
-# %% wrong="autodiff-accumulate" because="Adds a returned gradient to the Ref. The gradient is a separate array of the size of the parameters."
+# %% wrong="autodiff-accumulate" because="Stores the gradient in a buffer of its own before it is added to the Refs, which takes as much memory as the parameters."
 def accumulate_in_place(loss, params, refs, batches):
     def step(_, batch):
         value, gradient = jax.value_and_grad(loss)(params, batch)
@@ -925,7 +974,7 @@ def accumulate_in_place(loss, params, refs, batches):
     return jax.lax.scan(step, None, batches)[1]
 
 
-# %% wrong="autodiff-accumulate" because="Adds a returned gradient to the Ref. The gradient is a separate array of the size of the parameters."
+# %% wrong="autodiff-accumulate" because="Stores the gradient in a buffer of its own before it is added to the Refs, which takes as much memory as the parameters."
 def accumulate_in_place(loss, params, refs, batches):
     def step(_, batch):
         value, vjp = jax.vjp(lambda params: loss(params, batch), params)
@@ -937,7 +986,7 @@ def accumulate_in_place(loss, params, refs, batches):
     return jax.lax.scan(step, None, batches)[1]
 
 
-# %% wrong="autodiff-accumulate" because="Sums the gradients in the carry of the loop and adds the sum to the Refs at the end, so there is a second buffer."
+# %% wrong="autodiff-accumulate" because="Stores the gradient in a buffer of its own before it is added to the Refs, which takes as much memory as the parameters."
 def accumulate_in_place(loss, params, refs, batches):
     def step(total, batch):
         value, gradient = jax.value_and_grad(loss)(params, batch)
@@ -1041,6 +1090,21 @@ def accumulate_in_place(loss, params, refs, batches):
     return jax.lax.scan(step, None, batches)[1]
 
 
+# %% wrong="autodiff-accumulate" because="Stores the gradient in a buffer of its own before it is added to the Refs, which takes as much memory as the parameters."
+def accumulate_in_place(loss, params, refs, batches):
+    sums = jax.tree.map(lambda leaf: jax.new_ref(jnp.zeros_like(leaf)), params)
+
+    def body(carry, batch):
+        value, vjp = jax.vjp(lambda params: loss(params, batch), params)
+        vjp.with_refs(sums)(jnp.ones_like(value))
+        return carry, value
+
+    losses = jax.lax.scan(body, (), batches)[1]
+    for ref, one in zip(jax.tree.leaves(refs), jax.tree.leaves(sums), strict=True):
+        ref[...] += one[...]
+    return losses
+
+
 # %% right="autodiff-accumulate"
 def accumulate_in_place(loss, params, refs, batches):
     def step(_, batch):
@@ -1065,14 +1129,14 @@ def accumulate_in_place(loss, params, refs, batches):
 
 
 # %% [markdown] task="autodiff-backward-log" stars=2 minutes=20 skills="08_control_flow,12_state,autodiff-accumulate"
-# ## Where do gradients vanish?
+# ## How large are the cotangents?
 # **Goal.** In a deep network, cotangents often shrink or grow from layer to layer. Log their size in the same backward pass that computes the gradients.
 #
 # **Signature.** `gradients_and_norms(block, layers, x)`. `layers` is a tree of float32 arrays, whose first axis is that of the L layers. `block(layer, x)` maps an `x` of shape `(n, d)` to the same shape. The network applies the layers in order. Its loss is `mean_square` (setup) of the last result. The function returns `(gradients, norms)`, the gradients of the loss with respect to `layers`, and an array of shape `(L,)`. `norms[i]` is the Euclidean norm (the root of the sum of all squares) of the cotangent of the **result** of layer i.
 #
 # **Example.** For `block = lambda layer, x: layer * x` with `layers = [2, 3]` and `x = [[1]]`, the result of layer 0 is 2 and that of layer 1 is 6. The loss is 36. The cotangent of 6 is 12, and that of 2 is 36, so the norms are `[36, 12]`. The gradients are `[36, 24]`.
 #
-# **Judged.** The values, for any block. The program has two loops, one forward and one backward over the layers, and its size does not depend on L. For a network of linear layers, which need no residuals, each array of the program has fewer than L · n · d entries, so the cotangents of all layers are never stored together. **Not judged.** Whether you use a Ref.
+# **Judged.** The values, for any block. The program has two loops, one forward and one backward over the layers, and its size does not depend on L. The size of arrays is examined for the block `layer + 0.9 * jnp.roll(x, 1, axis=1)`, with a number for each layer. Its backward pass needs no residuals, so an array of L · n · d entries, such as the cotangents of all layers, is not necessary: each array of this program has fewer entries. **Not judged.** Whether you use a Ref.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1381,6 +1445,61 @@ def gradients_and_norms(block, layers, x):
     return jax.grad(loss, (0, 1))(layers, jnp.zeros(len(jax.tree.leaves(layers)[0])))
 
 
+# %% wrong="autodiff-backward-log" because="Uses `jnp.linalg.norm` with `ord=2`. For a matrix, this is the largest singular value."
+@jax.custom_vjp
+def log(ref, i, x):
+    return x
+
+
+def log_backward(residuals, g):
+    ref, i = residuals
+    ref[i] = jnp.linalg.norm(g, ord=2)
+    return None, None, g
+
+
+log.defvjp(lambda ref, i, x: (x, (ref, i)), log_backward)
+
+
+def gradients_and_norms(block, layers, x):
+    depth = jax.tree.leaves(layers)[0].shape[0]
+    ref = jax.new_ref(jnp.zeros(depth))
+
+    def loss(layers):
+        body = lambda x, one: (log(ref, one[0], block(one[1], x)), None)
+        return mean_square(jax.lax.scan(body, x, (jnp.arange(depth), layers))[0])
+
+    gradients = jax.grad(loss)(layers)
+    return gradients, ref[...]
+
+
+# %% wrong="autodiff-backward-log" because="A Python loop over the layers is written out by tracing, so the program grows with the number of layers."
+@jax.custom_vjp
+def log_norm(ref, x):
+    return x
+
+
+def log_norm_backward(ref, g):
+    ref[...] = jnp.sqrt(jnp.sum(g**2))
+    return None, g
+
+
+log_norm.defvjp(lambda ref, x: (x, ref), log_norm_backward)
+
+
+def gradients_and_norms(block, layers, x):
+    depth = jax.tree.leaves(layers)[0].shape[0]
+    refs = [jax.new_ref(jnp.float32(0)) for _ in range(depth)]
+
+    def loss(layers):
+        result = x
+        for i in range(depth):
+            result = log_norm(refs[i], block(jax.tree.map(lambda leaf: leaf[i], layers), result))
+        return mean_square(result)
+
+    gradients = jax.grad(loss)(layers)
+    return gradients, jnp.stack([ref[...] for ref in refs])
+
+
 # %% right="autodiff-backward-log"
 def gradients_and_norms(block, layers, x):
     @jax.custom_vjp
@@ -1428,7 +1547,7 @@ def gradients_and_norms(block, layers, x):
 #
 # **Example.** `fixed_point(lambda t, x: (x + t / x) / 2, 9.0, 1.0)` is about 3, the square root of 9. Its derivative is about 1/6, and its second derivative about -1/108.
 #
-# **Judged.** The values, the gradients and the gradients of gradients, also if `f` closes over values that are differentiated, and the values under `vmap`. The backward pass stores no residuals of iterations: at most four times the bytes of `theta`, x and the arrays that `f` closes over. **Not judged.** Forward mode, and the number of iterations in the backward pass.
+# **Judged.** The values, the gradients and the gradients of gradients, also if `f` closes over values that are differentiated, and the values under `vmap`. No residuals of iterations are stored: for an `f` that closes over no arrays, the leaves of the VJP object of `jax.vjp(lambda theta: fixed_point(f, theta, x0), theta)` have at most four times the bytes of `theta`, `x0` and x together. **Not judged.** Forward mode, and the number of iterations in the backward pass.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1831,6 +1950,35 @@ def fixed_point(f, theta, x0):
     return solve(lambda params, x: converted(params[0], x, *params[1]), (theta, values), x0)
 
 
+# %% wrong="autodiff-fixed-point" because="Does not convert f. A custom rule cannot return cotangents for values that f closes over, so these are missing or leak."
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def solve_fixed(f, theta, x0):
+    return iterate(lambda x: f(theta, x), x0)
+
+
+def solve_fixed_forward(f, theta, x0):
+    x = solve_fixed(f, theta, x0)
+    return x, (theta, x)
+
+
+def solve_fixed_backward(f, residuals, g):
+    theta, x = residuals
+
+    def adjoint(parameters, w):
+        theta, x, g = parameters
+        return g + jax.vjp(lambda x: f(theta, x), x)[1](w)[0]
+
+    w = solve_fixed(adjoint, (theta, x, g), g)
+    return jax.vjp(lambda theta: f(theta, x), theta)[1](w)[0], jnp.zeros_like(x)
+
+
+solve_fixed.defvjp(solve_fixed_forward, solve_fixed_backward)
+
+
+def fixed_point(f, theta, x0):
+    return solve_fixed(f, theta, x0)
+
+
 # %% right="autodiff-fixed-point"
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def solve(f, params, x0):
@@ -1873,17 +2021,17 @@ def fixed_point(f, theta, x0):
 
 # %% [markdown] task="autodiff-hi-primitive" stars=3 minutes=35 skills="05_vmap,autodiff-fixed-point"
 # ## A primitive for linear systems
-# **Goal.** Define one primitive that solves a @ x = b for a symmetric positive definite matrix, with its own rules for reverse mode and for `vmap`. The matrix is factored only once, also for the gradient, and all right-hand sides of a batch are solved together.
+# **Goal.** Define one primitive that solves a @ x = b for a symmetric positive definite matrix, with its own rules for reverse mode and for `vmap`. The matrix is factored only once, also for the gradient, and all right-hand sides of a batch that share a matrix are solved together.
 #
-# **Signature.** `solve(a, b)` takes `a`, (n, n), and `b`, (n, k), both float32, and returns x, (n, k). It calls an instance of your class `Solve`, a `VJPHiPrimitive`. Use `factor` and `solve_factored` of the setup. For the cotangent g of x, the cotangent of `b` is w = solve(a, g), and that of `a` is -w @ x.T.
+# **Signature.** `solve(a, b)` takes `a`, (n, n), and `b`, (n, k), both float32, and returns x, (n, k). It calls an instance of your class `Solve`, a `VJPHiPrimitive`. Add the methods `vjp_fwd`, `vjp_bwd_retval` and `batch`, and others if you need them. Use `factor` and `solve_factored` of the setup. These two functions and `solve` take single matrices, and `jax.vmap` adds the batch axes. For the cotangent g of x, the cotangent of `b` is w = solve(a, g), and that of `a` is -w @ x.T.
 #
 # **Example.** For `a = [[4, 0], [0, 1]]` and `b = [[8], [3]]`, x is `[[2], [3]]`. With g = `[[4], [0]]`, w is `[[1], [0]]`, and the cotangent of `a` is `[[-2, -3], [0, 0]]`.
 #
-# **Judged.** The values, the gradients with respect to `a` and `b` and the values under `vmap`, for all combinations of batched and unbatched arguments and for any axis of a batch. For a batch of `b` with one common `a`, no array of the gradient's program has as many entries as the batch of matrices would have. `solve` is a single `VJPHiPrimitive` in a jaxpr, and a program of the values and gradients contains one factorization. (The jaxprs are observed.) **Not judged.** Forward mode. The API is experimental.
+# **Judged.** The values, the gradients with respect to `a` and `b` and the values under `vmap`, for all combinations of batched and unbatched arguments and for any axis of a batch. For a batch of `b` with one common `a`, no array of the gradient's program has as many entries as the batch of matrices would have. The jaxpr of `solve` contains a single `VJPHiPrimitive`, and that of `jax.value_and_grad` one factorization, both also under `vmap` over `b`. So `vjp_fwd` has to compute x from the factor that it stores, instead of calling `solve`. (The jaxprs are observed.) **Not judged.** Forward mode and second derivatives. The API is experimental.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# What do `b_bar` and `a_bar` need from the forward pass? How do you arrange a batch of right-hand sides so that one call of `solve` handles all of them?
+# What do the cotangents of `a` and `b` need from the forward pass? How do you arrange a batch of right-hand sides so that one call of `solve` handles all of them?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
@@ -2481,6 +2629,41 @@ solve.defvjp(forward, backward)
 Solve = None
 
 
+# %% wrong="autodiff-hi-primitive" because="Assumes that the batch axis of b is its first one, but `in_axes` can name any axis."
+def solve(a, b):
+    return Solve(jax.typeof(a), jax.typeof(b))(a, b)
+
+
+class Solve(VJPHiPrimitive):
+    def __init__(self, a, b):
+        self.in_avals, self.out_aval, self.params = (a, b), b, {}
+        super().__init__()
+
+    def expand(self, a, b):
+        return solve_factored(factor(a), b)
+
+    def vjp_fwd(self, nonzeros, a, b):
+        c = factor(a)
+        x = solve_factored(c, b)
+        return x, (c, x)
+
+    def vjp_bwd_retval(self, residuals, g):
+        c, x = residuals
+        w = solve_factored(c, g)
+        return -w @ x.T, w
+
+    def batch(self, axis_data, args, dims):
+        a, b = args
+        if dims[0] is None:
+            batch, n, k = b.shape
+            columns = b.transpose(1, 0, 2).reshape(n, batch * k)
+            return solve(a, columns).reshape(n, batch, k).transpose(1, 0, 2), 0
+        return super().batch(axis_data, args, dims)
+
+    def batch_dim_rule(self, axis_data, dims):
+        return 0
+
+
 # %% right="autodiff-hi-primitive"
 def solve(a, b):
     return Solve(jax.typeof(a), jax.typeof(b))(a, b)
@@ -2556,7 +2739,7 @@ class Solve(VJPHiPrimitive):
 # ## One reduction for a recurrent network
 # **Goal.** A recurrent network uses the same weights at every time step. On a mesh, `jax.grad` then reduces their gradients over the devices once per time step, inside the backward loop. Reduce them once, after the loop.
 #
-# **Signature.** `recurrent_gradients(params, xs, ys)`. The mesh has the Explicit axis `data`, and may have others. `params` is a dict of replicated float32 arrays, `{"u": (d, h), "w": (h, h), "b": (h,), "v": (h, k)}`. `xs` is a `float32[T,B@data,d]`, a batch of sequences of T steps, and `ys` is a `float32[B@data,k]`. The state starts with zeros. In each step, it becomes `tanh(x @ u + state @ w + b)`. The loss is the mean of `(state @ v - y)**2` over all entries, for the last state. The function returns `(loss, gradients)`, both replicated.
+# **Signature.** `recurrent_gradients(params, xs, ys)`. The mesh has the Explicit axis `data`, and may have others. `params` is a dict of replicated float32 arrays, `{"u": (d, h), "w": (h, h), "b": (h,), "v": (h, k)}`. `xs` is a `float32[T,B@data,d]`, a batch of sequences of T steps, and `ys` is a `float32[B@data,k]`. The state starts with zeros. In each step, it becomes `tanh(x @ u + state @ w + b)`. The loss is the mean of `(state @ v - y)**2` over all entries, for the last state. The function returns `(loss, gradients)`, both replicated. If you use types, note that JAX 0.10.2 cannot add a reduced bias to a partitioned array (see *Deeper: shardings of cotangents* in the lesson).
 #
 # **Example.** For T = 1, `x` of ones with d = 1, `u = b = 0`, `v = w = 1` with h = k = 1, and `y = 2`, the state is 0 and the loss 4. The gradients of `u` and `b` are -4, and those of `w` and `v` are 0.
 #
@@ -2666,7 +2849,7 @@ require(operations[0] == operations[1], "The size of the program grows with the 
 # The backward loop adds the gradients of a parameter in its carry. If the parameter varies along `data`, or is reduced, this sum contains the partial sums of one device. The transpose of the cast, which stands before the forward loop, follows after the backward loop, and it is the only reduction. **Next:** A tied embedding is used at the beginning and at the end of a model. How many reductions does its gradient need, and where would you place the cast?
 
 
-# %% wrong="autodiff-delayed-reduction" because="Uses the replicated parameters in the loop, so every iteration of the backward loop reduces their gradients."
+# %% wrong="autodiff-delayed-reduction" because="Uses the replicated parameters in the loop, or casts them only inside its body, so every iteration of the backward loop reduces their gradients."
 def recurrent_gradients(params, xs, ys):
     def loss(params):
         start = jnp.zeros((xs.shape[1], params["b"].size), out_sharding=P("data", None))
@@ -2677,7 +2860,7 @@ def recurrent_gradients(params, xs, ys):
     return jax.value_and_grad(loss)(params)
 
 
-# %% wrong="autodiff-delayed-reduction" because="Uses the replicated parameters in the loop, so every iteration of the backward loop reduces their gradients."
+# %% wrong="autodiff-delayed-reduction" because="Uses the replicated parameters in the loop, or casts them only inside its body, so every iteration of the backward loop reduces their gradients."
 def recurrent_gradients(params, xs, ys):
     def on_one_device(params, xs, ys):
         start = jax.lax.pcast(jnp.zeros((xs.shape[1], params["b"].size)), "data", to="varying")
@@ -2713,7 +2896,7 @@ def recurrent_gradients(params, xs, ys):
     return jax.value_and_grad(loss)(params)
 
 
-# %% wrong="autodiff-delayed-reduction" because="Casts the parameters inside the body of the loop, so the reductions, which are the transposes of the casts, are in the backward loop too."
+# %% wrong="autodiff-delayed-reduction" because="Uses the replicated parameters in the loop, or casts them only inside its body, so every iteration of the backward loop reduces their gradients."
 def recurrent_gradients(params, xs, ys):
     def on_one_device(params, xs, ys):
         start = jax.lax.pcast(jnp.zeros((xs.shape[1], params["b"].size)), "data", to="varying")
@@ -2797,6 +2980,37 @@ def recurrent_gradients(params, xs, ys):
 
     specs = P(), P(None, "data"), P("data")
     return jax.value_and_grad(jax.shard_map(on_one_device, in_specs=specs, out_specs=P()))(params, xs, ys)
+
+
+# %% wrong="autodiff-delayed-reduction" because="Uses the replicated parameters in the loop, or casts them only inside its body, so every iteration of the backward loop reduces their gradients."
+def recurrent_gradients(params, xs, ys):
+
+    def loss(params):
+        def step(state, x):
+            return jnp.tanh(x @ params["u"] + state @ params["w"] + params["b"]), None
+
+        start = jnp.zeros((xs.shape[1], params["w"].shape[0]), out_sharding=P("data", None))
+        state, _ = jax.lax.scan(step, start, xs)
+        return jnp.mean((state @ params["v"] - ys) ** 2)
+
+    return jax.value_and_grad(loss)(params)
+
+
+# %% wrong="autodiff-delayed-reduction" because="Divides by the number of devices of the example. The axis `data` can have another size."
+def recurrent_gradients(params, xs, ys):
+
+    @jax.shard_map(in_specs=(P(), P(None, "data"), P("data")), out_specs=P())
+    def loss(params, xs, ys):
+        params = jax.lax.pcast(params, "data", to="varying")
+
+        def step(state, x):
+            return jnp.tanh(x @ params["u"] + state @ params["w"] + params["b"]), None
+
+        start = jax.lax.pcast(jnp.zeros((xs.shape[1], params["w"].shape[0])), "data", to="varying")
+        state, _ = jax.lax.scan(step, start, xs)
+        return jax.lax.psum(jnp.mean((state @ params["v"] - ys) ** 2), "data") / 8
+
+    return jax.value_and_grad(loss)(params, xs, ys)
 
 
 # %% right="autodiff-delayed-reduction"

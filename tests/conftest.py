@@ -75,8 +75,9 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Proofs, which take longest, come first, and the runs of single lessons come last: so neither of two processes
-    waits long for the other at the end. With --lesson only that lesson's tests are kept."""
+    """Proofs, which take longest, come first, and the runs of single lessons come last, the longer ones of the later
+    lessons before the others: so neither of two processes waits long for the other at the end. With --lesson only that
+    lesson's tests are kept."""
     items.sort(key=_turn)
     lesson = config.getoption("--lesson")
     if lesson is None:
@@ -86,10 +87,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = kept
 
 
-def _turn(item: pytest.Item) -> int:
+def _turn(item: pytest.Item) -> tuple[int, int]:
     if item.path.name != "test_course_lessons.py":
-        return 1
-    return 2 if item.name.startswith("test_a_lesson_runs") else 0
+        return 1, 0
+    if not item.name.startswith("test_a_lesson_runs"):
+        return 0, 0
+    return 2, -int((_lesson(item) or "0").partition("_")[0])
 
 
 def _lesson(item: pytest.Item) -> str | None:

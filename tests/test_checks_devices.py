@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from conftest import ROOT
 
 # Accelerators as JAX would list them: they are looked at, and never run on.
@@ -59,3 +60,28 @@ def test_fewer_accelerators_can_stay_the_default_devices() -> None:
     first, last = done.stdout.splitlines()
     assert first.endswith("and 8 x simulated CPU devices for meshes")
     assert last == "8 None 8"
+
+
+@pytest.mark.parametrize(
+    ("count", "end"), [(8, "8 x TPU v5 lite\n"), (1, "Restart the kernel and run this cell first.")]
+)
+def test_accelerators_are_taken_after_jax_has_started(count: int, end: str) -> None:
+    """As on a TPU runtime where a cell above has listed the devices. One accelerator is not enough."""
+    script = f"""
+import jax
+from types import SimpleNamespace
+from grader.checks import devices
+
+jax.devices()
+found = [SimpleNamespace(platform="tpu", device_kind="TPU v5 lite")] * {count}
+devices._accelerators = lambda: found
+devices.describe = lambda: f"{{len(found)}} x {{found[0].device_kind}}"
+try:
+    devices.start(8)
+except devices.TooLate as problem:
+    print(problem)
+"""
+    around = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"} | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", script], env=around, capture_output=True, text=True, check=True)
+    assert end in done.stdout
+    assert ("already started" in done.stdout) == (count < 8)

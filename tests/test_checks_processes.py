@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
+import psutil
 import pytest
 
 from grader.checks import processes, verbs
@@ -21,6 +24,23 @@ def total(rows):
 
 def fails(rows):
     raise ValueError("no rows today")
+
+
+STUCK = """
+def stuck(first):
+    import time
+
+    while first:
+        time.sleep(0.1)
+    raise ValueError("no rows today")
+"""
+DRAWS = """
+def draws():
+    import os
+    import random
+
+    return os.getpid(), os.getppid(), float(np.random.random()), random.random(), os.environ.get("FOR_A_TEST")
+"""
 
 
 def test_two_processes_compute_one_sum() -> None:
@@ -48,6 +68,35 @@ def test_a_failure_below_jit_is_named_without_jaxs_notice() -> None:
         processes.run(
             "def traced(rows):\n    return jax.jit(lambda x: x.reshape(5, 7))(rows)\n", [(np.ones(3),)], devices=1
         )
+
+
+def test_processes_are_forked_from_one_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share nothing random, and find the environment as it is when they start."""
+    (first, server, *drawn, _), (second, same, *others, _) = processes.run(DRAWS, [()]) + processes.run(DRAWS, [()])
+    assert first != second
+    assert server == same
+    assert not set(drawn) & set(others)
+    monkeypatch.setenv("FOR_A_TEST", "set")
+    [(_, another, *_, found)] = processes.run(DRAWS, [()])
+    assert found == "set"
+    assert another != server
+    assert not psutil.pid_exists(server)
+
+
+def test_what_is_stuck_ends_with_a_failure_and_the_next_call_works() -> None:
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="process 1 failed: ValueError: no rows today"):
+            processes.run(STUCK, [(True,), (False,)], devices=1)
+    [(_, server, *_)] = processes.run(DRAWS, [()], devices=1)
+    assert psutil.Process(server).children() == []
+    with pytest.raises(RuntimeError, match="have not finished after 1 s"):
+        processes.run(STUCK, [(True,)], devices=1, seconds=1)
+    assert psutil.Process(server).children() == []
+    psutil.Process(server).kill()
+    while psutil.Process(server).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    [(_, another, *_)] = processes.run(DRAWS, [()], devices=1)
+    assert another != server
 
 
 def test_without_loopback_a_check_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:

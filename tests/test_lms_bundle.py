@@ -232,7 +232,8 @@ def test_its_dependencies_are_those_of_what_is_in_it(ours: Path) -> None:
         == (ours / "requirements-torch.lock").exists()
         == ("PyTorch" in (ours / "README.md").read_text())
     )
-    for top in tops - sys.stdlib_module_names - {"grader", "jaxlib", "torch", "torchvision", "keras"}:
+    optional = {"torch", "torchvision", "keras", "anywidget"}
+    for top in tops - sys.stdlib_module_names - optional - {"grader", "jaxlib"}:
         assert {name.lower().replace("_", "-") for name in providers[top]} & declared, top
 
 

@@ -53,6 +53,19 @@ def test_exercises_have_tasks_and_no_answers(book: Path) -> None:
         assert not [line for line in solved if line in text]
 
 
+def test_functions_link_to_their_documentation_and_their_lesson(book: Path) -> None:
+    page = (book / "html/notebooks" / f"{LESSON}.html").read_text()
+    vmap = "https://docs.jax.dev/en/latest/_autosummary/jax.vmap.html#jax.vmap"
+    assert f'<a class="function" href="{vmap}">' in page  # in a code cell
+    assert re.search(rf'<a class="function reference external" href="{vmap}"><code', page)  # in a sentence
+    assert not re.search(r'<a class="function[^>]*><code[^>]*><span class="pre">in_axes', page)
+    functions = (book / "html/functions.html").read_text()
+    row = re.search(rf'<tr[^>]*><td><p><a[^>]*href="{vmap}".*?</tr>', functions, re.DOTALL)
+    assert row
+    assert f'href="notebooks/{LESSON}.html"' in row[0]
+    assert "https://docs.jax.dev/en/latest/" in (book / "html/api.html").read_text()  # types of arguments
+
+
 def test_a_second_build_runs_no_lesson(book: Path) -> None:
     before = sorted(path.stat().st_mtime_ns for path in book.glob("executed/executed/*/base.ipynb"))
     assert len(before) == 2

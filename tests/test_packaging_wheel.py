@@ -13,6 +13,7 @@ from pathlib import Path
 import fill
 import pytest
 from conftest import ROOT
+from wheels import built_wheel
 
 from grader.course import Course
 
@@ -24,17 +25,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from what git tracks, as a release is."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    source.mkdir()
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
-    packed = subprocess.run(["tar", "--null", "-T", "-", "-c"], cwd=ROOT, input=names, capture_output=True, check=True)
-    subprocess.run(["tar", "-x", "-C", str(source)], input=packed.stdout, check=True)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(folder), str(source)]
-    subprocess.run(command, check=True, timeout=300)
-    [made] = folder.glob("*.whl")
-    return made
+    return built_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

@@ -155,6 +155,7 @@ def test_what_sockets_hold_counts_as_memory(zygote: Zygote) -> None:
     try:
         alone = ProcessTree(process.pid, own_network=True)
         sockets = "[__import__('socket').socketpair() for _ in range(40)]"
+        assert ask(process, "None") is None  # it has started, so its other memory no longer grows
         before = alone.memory(1 << 40) - ProcessTree(process.pid).memory(1 << 40)
         assert ask(process, f"globals().__setitem__('kept', {sockets})") is None
         after = alone.memory(1 << 40) - ProcessTree(process.pid).memory(1 << 40)

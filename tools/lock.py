@@ -19,7 +19,7 @@ HEADER = """\
 # `make lock UPGRADE=jax` the newest of one. Then run `make test` before you commit.
 """
 
-EXTRAS = ("instructor", "book", "dev")
+EXTRAS = ("widgets", "instructor", "book", "dev")
 OPTIONAL = ("torch", "keras")  # `make setup TORCH=no` leaves both out
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import numpy as np
 from jax.extend.backend import clear_backends
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AxisType, Mesh, NamedSharding
 
 from grader.checks.outcomes import Ended, Skipped
 from grader.program.environment import simulate
@@ -45,8 +46,10 @@ def start(count: int = 8, keep: bool = False) -> None:
             print(f"{describe()}, because there are only {len(real)} x {real[0].device_kind}")
         else:
             print(describe())
-    except RuntimeError:
-        if len(jax.devices("cpu")) < count:
+    except RuntimeError:  # JAX has started
+        if len(_accelerators()) >= count:
+            print(describe())
+        elif len(jax.devices("cpu")) < count:
             raise TooLate(
                 f"JAX has already started with {len(jax.devices('cpu'))} CPU device(s); the number is fixed.\n"
                 f"Restart the kernel and run this cell first. It requests {count} devices."
@@ -78,6 +81,36 @@ def mesh(shape: tuple[int, ...], names: tuple[str, ...], explicit: bool = False)
         )
     kind = AxisType.Explicit if explicit else AxisType.Auto
     return Mesh(np.array(found[:wanted], dtype=object).reshape(shape), names, axis_types=(kind,) * len(names))
+
+
+def entries_of(array: Any) -> tuple[Any, ...] | None:
+    """Returns the entries of an array's spec, one for each axis of the array.
+
+    Args:
+        array: a JAX array or `jax.ShapeDtypeStruct`.
+
+    Returns:
+        For each axis None, the name of a mesh axis, or a tuple of names. None if the array has no `NamedSharding`.
+    """
+    sharding = getattr(array, "sharding", None)
+    if not isinstance(sharding, NamedSharding):
+        return None
+    found = [entry[0] if isinstance(entry, tuple) and len(entry) == 1 else entry or None for entry in sharding.spec]
+    return (*found, *[None] * (array.ndim - len(found)))
+
+
+def in_types(shape: tuple[int, ...], entries: tuple[Any, ...] | None) -> str:
+    """Returns the type of a float32 array as JAX shows it, such as "float32[8@data,4]".
+
+    Args:
+        shape: the shape of the array.
+        entries: what `entries_of` returns for it.
+    """
+    written = [
+        f"{size}@({','.join(entry)})" if isinstance(entry, tuple) else f"{size}@{entry}" if entry else f"{size}"
+        for size, entry in zip(shape, entries or [None] * len(shape), strict=True)
+    ]
+    return f"float32[{','.join(written)}]"
 
 
 def describe() -> str:

@@ -12,6 +12,11 @@ PACKAGE = Path(__file__).resolve().parents[1]  # grader/
 SOURCE = PACKAGE.parent  # the folder to put on PYTHONPATH: a checkout, or site-packages
 COURSE_FILE = "course.toml"
 INSTALLED_COURSE = PACKAGE / "installed_course"  # in a wheel; a checkout is a course itself
+# The content of course.toml in a learner's folder of the installed course
+LEARNERS_COURSE = """\
+# Your folder of the course that is installed with the package jaxercise. work/ contains your notebooks.
+installed = true
+"""
 GLOSSARY = "docs/glossary.md"  # lessons and exercises link to it, so it goes where they go
 # Files that a browser takes for a page and runs what is in them: nbgrader hands none of them on.
 PAGES = ("*.htm", "*.html", "*.mht", "*.mhtml", "*.shtml", "*.svg", "*.xht", "*.xhtml", "*.xml", "*.xsl")

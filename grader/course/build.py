@@ -62,7 +62,7 @@ def outputs(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, 
     found = _linked(course)
     for lesson_id in _checked(course, lessons):
         if lesson_id in course.text_ids:
-            notebook = notebook_builder.lesson_notebook(lesson_id, course.text(lesson_id))
+            notebook = notebook_builder.lesson_notebook(lesson_id, course.text(lesson_id), course)
             found[lesson_path(course, lesson_id)] = text(notebook).encode()
         if lesson_id in course.lesson_ids:
             found[exercises_path(course, lesson_id)] = text(release(source(course, lesson_id))).encode()

@@ -14,6 +14,7 @@ from grader.course.percent import Cell, Files
 
 BEGIN_SOLUTION = "### BEGIN SOLUTION"
 END_SOLUTION = "### END SOLUTION"
+INSTALL = "install"  # the id of the cell that installs the package on a platform without it
 GRADING = "grade"  # the last cell's id, which grades the notebook; an exercise's has two words
 BEGIN_SCHEME = "### BEGIN MARK SCHEME"
 END_SCHEME = "### END MARK SCHEME"

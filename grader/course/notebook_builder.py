@@ -9,15 +9,16 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
+from urllib.parse import quote
 
 from grader.core.notebook import Notebook, NotebookCell
 from grader.core.points import phrase, total
 from grader.course import reader
-from grader.course.exercises import GRADING, Check, Exercise, Lesson, Task
+from grader.course.exercises import GRADING, INSTALL, Check, Exercise, Lesson, Task
 from grader.course.nbgrader_lesson import ROLES, ImportedText
 from grader.course.percent import Cell
 from grader.course.rules import LABELS
-from grader.course.tree import Course
+from grader.course.tree import REPOSITORY, Course
 
 KERNEL = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
@@ -30,6 +31,20 @@ LABEL = re.compile(rf"(?<=[^\n])\n(?=\*\*({'|'.join(LABELS)})\b)")
 # JupyterLab folds the code of the cell that shows a prediction's buttons; without this package the lesson runs on.
 RUN_ON = "raises-exception"  # Run All goes on after an exception in the cell
 BUTTONS = {"jupyter": {"source_hidden": True}, "tags": [RUN_ON]}
+# Folded in JupyterLab, where it does nothing, and left out of the site.
+FOLDED = {"jupyter": {"source_hidden": True}, "tags": ["cloud"]}
+INSTALLATION = """\
+# If the package of this course is missing, as on Colab and Kaggle, install it. Otherwise this cell does nothing.
+try:
+    from grader.learning import cloud
+except ModuleNotFoundError:
+    import site, subprocess, sys
+    subprocess.run([sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "{package}"], check=True)
+    site.addsitedir(site.getusersitepackages())
+    from grader.learning import cloud
+    cloud.install()
+cloud.start("{notebook}")"""
+OPEN = "open"  # the id of the cell with links to services
 LONGEST_CELL_ID = 64
 YOUR_ANSWER = "*Write your answer here, and in more cells below if you like.*"
 COMMENT_WIDTH = 79  # what a cell shows beside JupyterLab's file browser
@@ -64,6 +79,12 @@ def exercise_notebook(lesson: Lesson, course: Course, alone: bool = False) -> No
         if cell.id is None:
             source = cell.source if cells else _opening(cell.source, lesson, course)
             cells.append(_graded("markdown" if cell.prose else "code", source, _free(cell.kind, taken), locked=True))
+            if len(cells) == 1:
+                path = f"exercises/{lesson.id}/{lesson.id}.ipynb"
+                cells += [_graded("markdown", links, OPEN, locked=True) for links in _links(course, path)]
+                for source in _installation(course, f"exercises/{lesson.id}"):
+                    cells.append(_graded("code", source, INSTALL, locked=True))
+                    cells[-1]["metadata"] |= FOLDED
             continue
         if cell.id in tasks:
             # nbgrader's task cell, and a cell of the learner's own to begin with
@@ -89,7 +110,7 @@ def exercise_notebook(lesson: Lesson, course: Course, alone: bool = False) -> No
     return _notebook(cells, {"lesson": lesson.id, "holds": "exercises"})
 
 
-def lesson_notebook(lesson_id: str, cells: Iterable[Cell]) -> Notebook:
+def lesson_notebook(lesson_id: str, cells: Iterable[Cell], course: Course) -> Notebook:
     """Returns the lesson's own notebook, without outputs."""
     built: list[NotebookCell] = []
     taken: set[str] = set()
@@ -104,6 +125,10 @@ def lesson_notebook(lesson_id: str, cells: Iterable[Cell]) -> Notebook:
         name = _free(f"{cell.kind}-{_hash(source)}", taken)
         metadata = {"tags": list(cell.attributes["tags"])} if "tags" in cell.attributes else {}
         built.append(_cell("markdown" if cell.prose else "code", source, name, metadata))
+        if len(built) == 1:
+            path = f"notebooks/{lesson_id}.ipynb"
+            built += [_cell("markdown", links, OPEN) for links in _links(course, path)]
+            built += [_cell("code", one, INSTALL, FOLDED) for one in _installation(course, f"notebooks/{lesson_id}")]
     return _notebook(built, {"lesson": lesson_id, "holds": "lesson"})
 
 
@@ -148,6 +173,26 @@ def answers_notebook(lesson: Lesson) -> Notebook:
             cells.append(("markdown", wrong))
     built = [_cell(kind, source, f"answers-{number}") for number, (kind, source) in enumerate(cells)]
     return _notebook(built, {"holds": "answers", "lesson": lesson.id})
+
+
+def _installation(course: Course, notebook: str) -> list[str]:
+    """The cell that installs the course's package, if the course names one."""
+    return [INSTALLATION.format(package=course.package, notebook=notebook)] if course.package else []
+
+
+def _links(course: Course, path: str) -> list[str]:
+    """A line of links that open a notebook on services, if the course states its address."""
+    match = REPOSITORY.fullmatch(course.repository or "")
+    if match is None:
+        return []
+    name, branch = match[1], match[2] or "main"
+    file = f"{name}/blob/{branch}/{path}"
+    opened = {
+        "Colab": f"https://colab.research.google.com/github/{file}",
+        "Kaggle": f"https://kaggle.com/kernels/welcome?src=https://github.com/{file}",
+        "Binder": f"https://mybinder.org/v2/gh/{name}/{quote(branch, safe='')}?labpath={quote(path, safe='')}",
+    }
+    return [f"Open this notebook in {' · '.join(f'[{place}]({link})' for place, link in opened.items())}"]
 
 
 def _free(stem: str, taken: set[str]) -> str:

@@ -20,7 +20,9 @@ from grader.course.percent import Cell, CourseError, Findings, Problem
 LESSON_ID = re.compile(r"\d\d_[a-z0-9]+(_[a-z0-9]+)*")
 MAX_DATA_FILES, MAX_DATA_BYTES = 100, 20 << 20  # of one lesson
 DATA_PATH = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*){0,3}", re.ASCII)
-OVERLAY_KEYS = ("extends", "name", "lessons", "without", "lesson")
+REPOSITORY = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:/tree/([\w./-]+))?")
+PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*|(?:git\+)?https://[\w./@#&=~:%+-]+")  # what pip installs, without options
+OVERLAY_KEYS = ("extends", "name", "lessons", "without", "lesson", "repository", "package")
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,9 @@ class Course:
         content = _read_outline(self.root)
         self.base = _course_below((self.root / content["extends"]).resolve()) if "extends" in content else None
         self.name: str = content.get("name") or (self.base.name if self.base is not None else "")
+        # Settings of the notebooks: where they are on GitHub, and what pip installs where the package is missing
+        self.repository: str | None = content.get("repository")
+        self.package: str | None = content.get("package") or (self.base.package if self.base is not None else None)
         self._chosen: list[str] | None = content.get("lessons") if self.base is not None else None
         self._without = frozenset[str](content.get("without", ()) if self.base is not None else ())
         self._own = tuple(
@@ -258,6 +263,12 @@ def _read_outline(root: Path) -> dict[str, Any]:
     overlay, lessons = "extends" in content, content.get("lesson", [])
     if not isinstance(content.get("name", "" if overlay else None), str):
         findings.add(1, "the course has no name", 'Add `name = "..."` at the top')
+    for key, pattern, example in (
+        ("repository", REPOSITORY, "https://github.com/OWNER/NAME, or .../tree/BRANCH"),
+        ("package", PACKAGE, "a name on the package index, or git+https://..."),
+    ):
+        if key in content and not (isinstance(content[key], str) and pattern.fullmatch(content[key])):
+            findings.add(1, f"`{key}` cannot be used in notebooks", f"Write {example}")
     for number, entry in enumerate(lessons):
         _check_lesson(entry, [str(one.get("id")) for one in lessons[:number]], source, findings)
     if overlay:

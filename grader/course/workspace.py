@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 
 from grader.core import files
-from grader.core.layout import COURSE_FILE, GLOSSARY
+from grader.core.layout import COURSE_FILE, GLOSSARY, LEARNERS_COURSE
 from grader.core.notebook import Notebook, Unreadable, read_complete, sign, text
 from grader.course import build, notebook_builder
 from grader.course.tree import Course
@@ -31,12 +31,6 @@ JUPYTER = Path(__file__).parent / "jupyter"
 IN_EXERCISES = (("../../notebooks/", "../lessons/"), ("../../images/", "../images/"), ("../../docs/", "../docs/"))
 IN_LESSONS = (("../exercises/", "../"),)
 IN_GLOSSARY = (b"../notebooks/", b"../lessons/")
-
-
-LEARNERS_COURSE = """\
-# Your folder of the course that is installed with the package jaxercise. work/ contains your notebooks.
-installed = true
-"""
 
 
 class NothingBuilt(Exception):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from grader.core.notebook import Submission
 from grader.course import Exercise, Lesson
-from grader.course.exercises import GRADING
+from grader.course.exercises import GRADING, INSTALL
 
 SETUP = "setup"
 MAX_PIECES = 20  # of one answer that are joined to see whether they are Python together
@@ -83,13 +83,16 @@ class _Planner:
         checks = {check.id: check.exercise for exercise in lesson.exercises for check in exercise.checks}
         by_text = {_plain(c.source): c.id for e in lesson.exercises for c in e.checks if not c.hidden}
         by_text |= dict.fromkeys(setups, SETUP)
-        # What the cell at each place is: the id of an exercise, of a check, "setup" or "grade"; "" for one's own.
+        # What the cell at each place is: the id of an exercise, of a check, "setup", "install" or "grade"; "" for one's
+        # own.
         self.roles: list[str] = []
         there = {cell.grade_id for cell in self.cells}
         for place, cell in enumerate(self.cells):
             name = cell.grade_id or ""
             role = SETUP if name.split("-")[0] == SETUP else name
-            if role not in checks and role not in self.exercises and role not in (SETUP, GRADING):
+            if name == INSTALL and not _plain(cell.source).rpartition("\n")[2].startswith("cloud.start("):
+                role = ""  # somebody's own cell
+            if role not in checks and role not in self.exercises and role not in (SETUP, INSTALL, GRADING):
                 role = by_text.get(_plain(cell.source), "")
                 role = "" if role in there else role  # a copy: one's own
             self.roles.append(role)

@@ -66,7 +66,7 @@ def change_state(name: str, here: Path | None = None) -> Iterator[dict[str, Any]
 
 @dataclass(frozen=True)
 class Tile:
-    """One lesson: its file, "" where it does not exist yet, and the points earned and possible."""
+    """One lesson: its file, "" where it is not in this folder, and the points earned and possible."""
 
     id: str
     title: str
@@ -74,11 +74,12 @@ class Tile:
     link: str
     earned: float
     points: float
+    written: bool = True
 
     @property
     def status(self) -> str:
         """The points in words, with a check mark if all are earned."""
-        if not self.link:
+        if not self.written:
             return "coming"
         if not self.points:
             return ""
@@ -89,6 +90,7 @@ class Tile:
         name, bar = f"{self.id[:2]} · {escape(self.title)}", ""
         if self.link:
             name = f'<a href="{escape(self.link)}">{name}</a>'
+        if self.written:
             share = self.earned / self.points if self.points else 0.0
             bar = f'<div style="{BAR};background:#2e9e6b;width:{share:.0%}"></div>'
             bar = f'<div style="{BAR};margin:6px 0 4px;background:var(--jp-border-color2,#ccc)">{bar}</div>'
@@ -115,18 +117,20 @@ class Map:
 
 def course_map() -> Map:
     """Returns the map of the course that the current folder is in; an empty one where there is none. Lessons that are
-    built are files in the current folder. Progress is what `grader check` has seen."""
+    built are files in the current folder, or on Colab in the installed course. Progress is what `grader check` has
+    seen."""
     here = Path.cwd()
     root = course_above(here)
     graded = read_state(GRADED)
     try:
-        lessons = tomllib.loads((course_source(root) / COURSE_FILE).read_text("utf-8"))["lesson"] if root else []
-        return Map(tuple(_tile(lesson, here, graded.get(lesson["id"])) for lesson in lessons))
+        source = course_source(root) if root else here
+        lessons = tomllib.loads((source / COURSE_FILE).read_text("utf-8"))["lesson"] if root else []
+        return Map(tuple(_tile(lesson, here, source, graded.get(lesson["id"])) for lesson in lessons))
     except (OSError, ValueError, KeyError, TypeError):  # another project's course.toml
         return Map(())
 
 
-def _tile(lesson: dict[str, str], here: Path, graded: object) -> Tile:
+def _tile(lesson: dict[str, str], here: Path, source: Path, graded: object) -> Tile:
     try:
         both = [(float(earned), float(points)) for earned, points in graded.values()]  # type: ignore[attr-defined]
         pairs = [(max(0.0, earned), max(0.0, points)) for earned, points in both]  # 0 for what is no number (NaN)
@@ -134,4 +138,9 @@ def _tile(lesson: dict[str, str], here: Path, graded: object) -> Tile:
         pairs = []
     earned, points = total(min(pair) for pair in pairs), total(points for _, points in pairs)
     link = f"{lesson['id']}.ipynb"
-    return Tile(lesson["id"], lesson["title"], lesson["part"], link if (here / link).is_file() else "", earned, points)
+    link = link if (here / link).is_file() else ""
+    # On Colab, the notebooks are not in the kernel's folder. There is no file to link to.
+    written = bool(link) or (
+        source != course_above(here) and (source / "notebooks" / f"{lesson['id']}.ipynb").is_file()
+    )
+    return Tile(lesson["id"], lesson["title"], lesson["part"], link, earned, points, written)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from grader.core.layout import INSTALLED_COURSE
 from grader.core.notebook import Unreadable, cells, parse, part
 from grader.learning.course_map import change_state, read_state
 
@@ -65,8 +66,8 @@ class PredictionWidget:
         self.reply = ipywidgets.Output()
         self._answer()
         radio.observe(lambda change: self.choose(change["new"]), "value")
-        buttons = ipywidgets.VBox([radio, self.reply])._repr_mimebundle_()
-        display({**buttons, "text/plain": plain}, raw=True)
+        view = {"version_major": 2, "version_minor": 0, "model_id": ipywidgets.VBox([radio, self.reply]).model_id}
+        display({"application/vnd.jupyter.widget-view+json": view, "text/plain": plain}, raw=True)
 
     def choose(self, letter: str) -> None:
         if letter in self.choices:
@@ -105,8 +106,11 @@ class PredictionWidget:
 
 
 def _choices(prediction: str) -> list[Choice]:
-    """Reads the question from the notebook, which is in the kernel's folder: the cell above has it in its metadata."""
-    for path in sorted(Path.cwd().glob("*.ipynb")):
+    """Reads the question from the notebook in the kernel's folder: the cell above has it in its metadata.
+
+    Where there is no such notebook, as on Colab, it is read from the installed course.
+    """
+    for path in [*sorted(Path.cwd().glob("*.ipynb")), *sorted((INSTALLED_COURSE / "notebooks").glob("*.ipynb"))]:
         try:
             for cell in cells(parse(path.read_bytes())):
                 question = part(part(cell.get("metadata"), "jaxercise"), "prediction")

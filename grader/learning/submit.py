@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from grader.core.notebook import (
 )
 from grader.core.result import NoResults, Result, read_document
 from grader.core.symbols import notebook_cell_names
+from grader.learning import cloud
 from grader.learning.result_view import view
 
 TICK_S = 1.0
@@ -55,12 +56,16 @@ def grade() -> None:
     """Grade the notebook that this runs in, as it was saved last, and show what each exercise earned.
 
     Where the course is available, hidden checks run too, confined, as `grader check` does; else only the checks in the
-    notebook. Where nothing says which notebook this is (nbclient, nbconvert, nbgrader, a script), one line says how
-    it is graded, and nothing is started. Interrupting the kernel ends all that was started. Raises nothing.
+    notebook. On a platform that keeps the notebook elsewhere, such as Colab, the answers that ran in this kernel are
+    graded. Where nothing says which notebook this is (nbclient, nbconvert, nbgrader, a script), one line says how it is
+    graded, and nothing is started. Interrupting the kernel ends all that was started. Raises nothing.
     """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     nbgraders = "NBGRADER_EXECUTION" in os.environ  # nbgrader, run by a kernel, inherits its environment
     path = None if shell is None or nbgraders else session_notebook(shell.user_ns)
+    ran = cloud.save_answers(shell) if path is None and not nbgraders else None
+    if ran is not None:
+        path = ran.path
     if path is None:
         here = Path.cwd()
         lesson = here.name if (here / f"{here.name}.ipynb").is_file() else "NN_topic"
@@ -71,7 +76,7 @@ def grade() -> None:
 
     shown = display({"text/plain": f"Grading {path.stem} ..."}, raw=True, display_id=True)
     try:
-        bundle = _graded(path, lambda text: shown.update({"text/plain": text}, raw=True))
+        bundle = _graded(path, lambda text: shown.update({"text/plain": text}, raw=True), ran.remarks if ran else ())
     except NotGradable as problem:
         bundle = {"text/plain": str(problem)}
     except KeyboardInterrupt:
@@ -81,7 +86,7 @@ def grade() -> None:
     shown.update(bundle, raw=True)
 
 
-def _graded(path: Path, show: Callable[[str], None]) -> dict[str, str]:
+def _graded(path: Path, show: Callable[[str], None], said: Iterable[str]) -> dict[str, str]:
     notebook = read_saved(path)
     unsaved, began = unsaved_cells(notebook), time.time()
     at = time.strftime("%H:%M:%S", time.localtime(notebook.when))
@@ -94,7 +99,7 @@ def _graded(path: Path, show: Callable[[str], None]) -> dict[str, str]:
     name = path.relative_to(course) if course is not None else path.name
     unchanged = path.is_file() and path.stat().st_mtime == notebook.when
     again = "" if unchanged else " It has been saved again since. Run this cell again."
-    remarks = [f"Hidden checks did not run here: {refusal}"] if refusal else []
+    remarks = [*said, *([f"Hidden checks did not run here: {refusal}"] if refusal else [])]
     known = {check.id for check in result.checks}
     absent = [] if result.problem else [grade_id(one) for one in notebook.cells if is_check(one)]
     if absent := [name for name in absent if name not in known]:

@@ -89,7 +89,9 @@ def _notebooks(course: Course, ids: list[str]) -> dict[str, bytes]:
     unlinked: dict[str, Any] = {}
     for lesson in ids:
         if lesson in course.text_ids:
-            unlinked[f"notebooks/{lesson}.ipynb"] = notebook_builder.lesson_notebook(lesson, course.text(lesson))
+            unlinked[f"notebooks/{lesson}.ipynb"] = notebook_builder.lesson_notebook(
+                lesson, course.text(lesson), course
+            )
         if lesson in course.lesson_ids:
             unlinked[f"exercises/{lesson}/{lesson}.ipynb"] = build.source(course, lesson, alone=True)
     data = [(lesson, file) for lesson in ids if lesson in course.lesson_ids for file in course.data(lesson).items()]

@@ -35,7 +35,7 @@ class _Trial:
     def __init__(self, examiner: Examiner, exercise: Exercise) -> None:
         self.examiner, self.exercise = examiner, exercise
         self.problems: list[str] = []
-        self.note, self.where = examiner.note(exercise), examiner.lesson.where
+        self.note, self.where = examiner.note(exercise, run=False), examiner.lesson.where
 
     def results(self, source: str, seed: int = 0, reuse: bool = False) -> Results:
         return list(self.examiner.rehearse(self.exercise, source, str(seed), reuse=reuse))
@@ -72,6 +72,7 @@ class _Trial:
         draws_keys = any("inputs.key" in check.source for check in self.exercise.checks)
         least = 1 if brief or suggest else LEAST_KEY_DRAWS if draws_keys else LEAST_DRAWS
         accepted = [self.right("the reference", self.exercise.reference, max(seeds, least))]
+        self.note.read = True
         accepted += [self.right(f"the right answer on {self.where(v.line)}", v.source, seeds) for v in right]
         untouched = [] if brief or suggest else [self.untouched()]
         if not brief and not suggest and any("program(" in check.source for check in self.exercise.checks):

@@ -246,10 +246,11 @@ def _budget(family: ProcessTree, seconds: float, accelerated: bool) -> Expired:
     began = time.monotonic()
 
     def expired() -> Fault | None:
-        if family.seconds() > seconds:
+        members = family.members()  # found once, as each thread of each process is asked for its child processes
+        if family.seconds(members) > seconds:
             return Fault("timeout", f"stopped after {seconds:g} s of processor time")
-        used = family.memory(most)
-        family.offer(used / most)
+        used = family.memory(most, members)
+        family.offer(used / most, members)
         if used > most:
             return Fault("memory", f"used more than {most >> 30} GiB of memory")
         passed = time.monotonic() - began
@@ -283,10 +284,13 @@ class ProcessTree:
                 found.append(pid)
         return found
 
-    def seconds(self) -> float:
-        """Processor time since this was made: of those that are there, and of those that they have waited for."""
+    def seconds(self, members: Sequence[int] | None = None) -> float:
+        """Processor time since this was made: of those that are there, and of those that they have waited for.
+
+        Here and below, `members` are those that `members()` has just found; without them, they are looked for.
+        """
         used = 0.0
-        for pid in self.members() if _PROC else self.pids:
+        for pid in (self.members() if members is None else members) if _PROC else self.pids:
             now, started = _times(pid)
             before = self._before.setdefault(pid, now if started < self._began else 0.0)
             used += max(0.0, now - before)
@@ -304,28 +308,35 @@ class ProcessTree:
             self.first_stood = now
         return max((stood - self.first_stood.get(thread, 0) for thread, stood in now.items()), default=0) / 1e9
 
-    def memory(self, enough: int) -> int:
+    def memory(self, enough: int, members: Sequence[int] | None = None) -> int:
         """Resident bytes, and what their sockets may hold. What forks share is counted for each of them, unless that
         makes more than `enough`: then once, which takes longer to find out. 0 where there is no /proc."""
-        members = self.members() if _PROC else []
+        members = (self.members() if members is None else members) if _PROC else []
         in_sockets = sum(map(_in_sockets, self.pids)) if self.own_network and _PROC else 0
         counted = sum(map(_resident, members)) + in_sockets
         return counted if counted <= enough else sum(map(_share, members)) + in_sockets
 
-    def offer(self, share: float) -> None:
+    def offer(self, share: float, members: Sequence[int]) -> None:
         """Have the kernel end one of these when memory runs out, and the sooner the larger a `share` they use of what
         they may. Only root may say so of processes that, like confined ones, let nobody look at them."""
         score = str(OOM_SCORE + round((1000 - OOM_SCORE) * min(share, 1.0)))
-        for pid in self.members() if _PROC else []:
+        for pid in members if _PROC else []:
             with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
                 file.write(score)
 
 
 def _read(path: str) -> str:
     """The whole of a small file; empty when it cannot be read, as when its process has just ended."""
-    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
-        return file.read(1 << 16).decode(errors="replace")
-    return ""
+    try:  # a hundred of these files are read in each turn of waiting, so neither a context manager nor a file object
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(number, 1 << 16).decode(errors="replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(number)
 
 
 def _times(pid: int) -> tuple[float, float]:
