@@ -54,11 +54,15 @@ class CellOutcome:
 
 
 class Told(NamedTuple):
-    """A request that changed the state of a worker, its seconds, and an identity of all cells up to it."""
+    """A request that changed the state of a worker, its seconds, and an identity of all cells up to it.
+
+    Without frames, it stands for the end of the worker by a fault: the next worker has heard no question.
+    """
 
     frames: tuple[bytes, ...]
     seconds: float
     state: str
+    question: bool = False
 
 
 @contextlib.contextmanager
@@ -107,7 +111,8 @@ class WorkerPair:
         self.seconds = ANSWER_S
         self.asked = 0
         self.first = False  # whether the next question is the first one of a public check
-        self._log: list[Told] = []  # all that changed the state of a worker since the setup
+        self._log: list[Told] = []  # all that changed the state of a worker since the setup, in the first pass
+        self._first_pass = True
         self._history: list[Told] = []  # what of it a fresh worker is told again
         self._place = 0  # up to where in the log the history goes
         self._heard = 0  # how much of the history the worker has been told
@@ -147,11 +152,15 @@ class WorkerPair:
     def rewind(self) -> None:
         """End the worker and go back to before the first cell: the next one has run nothing and was asked nothing."""
         self._end_worker()
-        self._history, self._state, self._place = [], "", 0
+        self._history, self._state, self._place, self._first_pass = [], "", 0, False
 
     def advance(self, place: int) -> None:
         """Have all run again that ran up to this place, which is none before the current one."""
-        self._history += self._log[self._place : place]
+        for told in self._log[self._place : place]:
+            if told.frames:
+                self._history.append(told)
+            else:
+                self._end_worker()
         self._state, self._place = self._log[place - 1].state if place else "", place
 
     def run_cell(
@@ -230,7 +239,7 @@ class WorkerPair:
         frames = encode({"do": do, **asked}), payload
         reply = self._exchange(*frames, seconds=self.seconds, most=most)
         if self.first:
-            self._log.append(Told(frames, self.seconds, self._state))
+            self._log.append(Told(frames, self.seconds, self._state, question=True))
             self._place, self.first = len(self._log), False
         return reply
 
@@ -240,6 +249,7 @@ class WorkerPair:
         With `reuse`, what the same cells exported before is taken from then instead of being traced again.
         """
         self._log, self._history, self._state, self._place, self._heard = [], [], "", 0, 0
+        self._first_pass = True
         self._earlier |= self._exports
         self._exports = dict(self._earlier) if reuse else {}
         if self._worker is not None:
@@ -293,7 +303,8 @@ class WorkerPair:
                     self._exchange(*told.frames, seconds=AGAIN * told.seconds, at=self._worker)
                     self._heard += 1
             except Fault as fault:
-                self.drop()
+                self._kill_worker()
+                self.programs.drop()
                 self.clock.check()
                 lost[at] = lost.get(at, 0) + 1
                 if at == -1 and lost[at] == ATTEMPTS:
@@ -325,8 +336,16 @@ class WorkerPair:
         """End both processes; the next question starts new ones and replays the cells."""
         self._end_worker()
         self.programs.drop()
+        if self._first_pass:
+            self._log.append(Told((), 0, self._state))
+            self._place = len(self._log)
 
     def _end_worker(self) -> None:
+        """End the worker. The next one is told the cells, and none of the questions."""
+        self._kill_worker()
+        self._history = [told for told in self._history if not told.question]
+
+    def _kill_worker(self) -> None:
         if self._worker is not None:
             self._worker.kill()
         self._worker, self._heard = None, 0
