@@ -1187,7 +1187,8 @@ def probe_network(params, x, logits):
 mesh, rng = grid(4, names=("expert",)), inputs.rng()
 params, x = stacked(rng, 8, 4, 5, b2=(4,)), rng.normal(size=(24, 4)).astype(np.float32)
 logits, wanted = rng.normal(size=(24, 8)).astype(np.float32), np.zeros((24, 4), np.float32)
-logits[::6, 5] = logits[1::6, 5] = logits[2::6, 5] = logits[3::6, 5] = 5  # four of the six tokens of each device
+logits[::6, 5] = logits[1::6, 5] = logits[2::6, 5] = 5  # four of the six tokens of each device choose expert 5
+logits[3::6, 5] = 9  # with the largest gate
 for token, row in enumerate(logits):
     e, earlier = row.argmax(), logits[token // 6 * 6 : token].argmax(1)
     if np.sum(earlier == e) < 3:  # the capacity
