@@ -1814,8 +1814,8 @@ def probe_first(state, xs, ys, options):
 rng = inputs.rng()
 erf = np.vectorize(math.erf)
 for D, H, K, B, scale, words in (
-    (6, 9, 4, 5, 2.0, "for moderate inputs"),
-    (7, 7, 7, 4, 1.5, "when all layers are square"),
+    (6, 24, 4, 5, 2.0, "for moderate inputs"),
+    (20, 20, 20, 4, 1.5, "when all layers are square"),
     (3, 8, 5, 6, 0.002, "for small inputs, where the LayerNorm's 1e-5 matters"),
 ):
     state = {
@@ -1841,7 +1841,7 @@ rng = inputs.rng()
 erf = np.vectorize(math.erf)
 for D, H, K, B, N, max_norm, weight_decay, step_size, words in (
     (4, 6, 3, 8, 6, 100.0, 0.2, 100, "when no gradient is clipped and the learning rate is constant"),
-    (5, 7, 4, 6, 5, 0.2, 0.3, 100, "when gradients are clipped"),
+    (12, 24, 8, 6, 5, 0.2, 0.3, 100, "when gradients are clipped"),
     (3, 8, 5, 7, 7, 0.4, 0.2, 2, "when the learning rate falls"),
 ):
     state = {"0.weight": normal(rng, H, D) / 2, "0.bias": normal(rng, H) / 2, "2.weight": 1 + 0.3 * normal(rng, H)}
