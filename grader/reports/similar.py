@@ -62,7 +62,7 @@ class Learner:
 
 
 @dataclass(frozen=True)
-class Side:
+class SharedPart:
     """What one learner of a pair shares: the cells that count, how many tokens are shared in them, and where."""
 
     learner: Learner
@@ -84,8 +84,8 @@ class Side:
 class Pair:
     """Two learners who share code."""
 
-    first: Side
-    second: Side
+    first: SharedPart
+    second: SharedPart
 
     @property
     def tokens(self) -> int:
@@ -172,7 +172,7 @@ class SimilarAnswers:
 
     def _side(
         self, learner: Learner, prints: CodeFingerprint, shared: set[int], own: set[int], min_tokens: int
-    ) -> Side:
+    ) -> SharedPart:
         stands = self._tokens(learner)
         covered = {at + i for value in shared for at in prints.hash_idx[value] for i in range(K)}
         possible = {at + i for value in prints.hashes & own for at in prints.hash_idx[value] for i in range(K)}
@@ -186,7 +186,7 @@ class SimilarAnswers:
                 count += here
                 places += [i for i in inside if i in covered]
             begin = end + 1
-        return Side(learner, tuple(cells), count, tuple(_merged((stands[i].start, stands[i].end) for i in places)))
+        return SharedPart(learner, tuple(cells), count, tuple(_merged((stands[i].start, stands[i].end) for i in places)))
 
     def _tokens(self, learner: Learner) -> list[Token]:
         """The tokens of a learner's text; no passage goes from one cell to the next."""
