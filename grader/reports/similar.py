@@ -186,7 +186,8 @@ class SimilarAnswers:
                 count += here
                 places += [i for i in inside if i in covered]
             begin = end + 1
-        return SharedPart(learner, tuple(cells), count, tuple(_merged((stands[i].start, stands[i].end) for i in places)))
+        spans = _merged((stands[i].start, stands[i].end) for i in places)
+        return SharedPart(learner, tuple(cells), count, tuple(spans))
 
     def _tokens(self, learner: Learner) -> list[Token]:
         """The tokens of a learner's text; no passage goes from one cell to the next."""
