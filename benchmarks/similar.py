@@ -68,7 +68,7 @@ def main() -> None:
                 copies += 1
                 long += bool(compared.pairs([pair[0], learner("b", text)]))
                 found += bool(compared.pairs(pair))
-    print(f"honest pairs listed: {listed} of {honest}")
+    print(f"pairs of right answers listed: {listed} of {honest}")
     print(f"disguised copies listed: {found} of {copies}, of which {long} have enough code of their own to be compared")
     lesson = COURSE.lesson("05_vmap")
     compared = SimilarAnswers(lesson, released=[])

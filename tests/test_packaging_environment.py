@@ -99,7 +99,6 @@ def test_every_import_of_the_package_is_a_declared_dependency() -> None:
             child
             for node in ast.walk(tree)
             if isinstance(node, ast.FunctionDef)
-            or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
             or (isinstance(node, ast.Try) and any("ImportError" in ast.dump(handler) for handler in node.handlers))
             for child in ast.walk(node)
         }

@@ -16,7 +16,7 @@ from grader.course import CourseError
 __all__ = ["app", "author", "grade", "instructor", "learner", "main"]
 
 
-INSTRUCTORS = {"alembic", "bleach", "copydetect", "jsonschema", "nbgrader", "sqlalchemy"}  # of the extra `instructor`
+INSTRUCTORS = {"alembic", "bleach", "jsonschema", "nbgrader", "sqlalchemy"}  # of the extra `instructor`
 
 
 def main() -> None:

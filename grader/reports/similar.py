@@ -1,22 +1,22 @@
 """Pairs of submissions that share more code than the released cells, the course's answers and the class explain.
 
-Texts are compared as sequences of tokens, by the fingerprints of k-grams that winnowing selects (Schleimer, Wilkerson
-and Aiken, "Winnowing: local algorithms for document fingerprinting", SIGMOD 2003), as copydetect implements it. Code of
-learners is split into tokens and never parsed or run.
+Texts are compared as sequences of tokens, by the hashes of k-grams that winnowing selects (Schleimer, Wilkerson and
+Aiken, "Winnowing: local algorithms for document fingerprinting", SIGMOD 2003). The hashes are the same in every
+process, so a class gives the same pairs each time. Code of learners is split into tokens and never parsed or run.
 """
 
 from __future__ import annotations
 
 import builtins
-import io
 import keyword
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING
 
+import numpy as np
 from pygments import token as kinds
 from pygments.lexers import PythonLexer
 
@@ -24,18 +24,16 @@ from grader.core import notebook
 from grader.core.notebook import Notebook, Submission
 from grader.course import Lesson
 
-if TYPE_CHECKING:
-    from copydetect import CodeFingerprint
-
 K = 12  # tokens of the shortest passage that is looked for
 WINDOW = 6  # of so many passages in a row, one is compared: any common passage of K + WINDOW - 1 tokens is found
 MIN_TOKENS = 40  # a cell counts from so many shared tokens on,
 MIN_SHARE = 0.6  # and from this share of its tokens on that nothing explains; docs/instructors.md states what both miss
 CLASS_SHARE = 0.05  # a passage that this share of the class has, or more, is the lesson's idiom
 CLASS_MIN = 5  # and that at least so many learners have
+FACTOR = np.uint64(6364136223846793005)  # Knuth's, for a hash modulo 2**64
 MAX_SHOWN = 40_000  # characters of a learner's text
 MAX_TOKENS = 20_000  # of one submission; more are no answers
-VARIABLE, TEXT, BREAK = "v", "'", "\x00"  # in place of a name that the learner chose, of a string, and between cells
+VARIABLE, TEXT, BREAK = "v", "'", "\0"  # in place of a name that the learner chose, of a string, and between cells
 
 Span = tuple[int, int]
 
@@ -113,14 +111,25 @@ def tokens(text: str, known: Collection[str]) -> Iterator[Token]:
         yield Token(shown, start, start + len(value))
 
 
-class Vocabulary:
-    """A character for each word, so that a sequence of tokens is a string, as the library compares them."""
+class Fingerprint:
+    """The selected passages of K tokens: where each stands in the sequence, by its hash. `every`: all are selected."""
 
-    def __init__(self) -> None:
-        self._characters: dict[str, str] = {}
+    def __init__(self, found: Iterable[Token], every: bool = False) -> None:
+        words = np.array([zlib.crc32(one.text.encode(errors="replace")) for one in found], np.uint64)
+        self.places: dict[int, list[int]] = {}
+        if len(words) < K:
+            return
+        hashes = np.zeros(len(words) - K + 1, np.uint64)
+        for i in range(K):
+            hashes = hashes * FACTOR + words[i : i + len(hashes)]
+        window = 1 if every else min(WINDOW, len(hashes))
+        last_smallest = np.lib.stride_tricks.sliding_window_view(hashes, window)[:, ::-1].argmin(1)
+        for at in np.unique(np.arange(len(last_smallest)) + window - 1 - last_smallest).tolist():
+            self.places.setdefault(int(hashes[at]), []).append(at)
 
-    def spelled(self, found: Iterable[Token]) -> str:
-        return "".join(self._characters.setdefault(t.text, chr(0x4E00 + len(self._characters) % 50_000)) for t in found)
+    @property
+    def hashes(self) -> set[int]:
+        return set(self.places)
 
 
 class SimilarAnswers:
@@ -134,10 +143,9 @@ class SimilarAnswers:
         released = list(released)
         self._released = {_bare(text) for text in released}
         self._known_names = {*lesson.setup_names, *dir(builtins), *(name for e in lesson.exercises for name in e.names)}
-        self._vocabulary = Vocabulary()
         self._explained: set[int] = set()
         for text in (*released, *explaining):
-            self._explained |= self._fingerprint(text).hashes
+            self._explained |= Fingerprint(tokens(text, self._known_names), every=True).hashes
 
     def learner(self, submission: Submission, stubs: Collection[str]) -> Learner:
         """Returns what the learner wrote: answer cells, and cells of their own, that are not as they were released."""
@@ -150,7 +158,7 @@ class SimilarAnswers:
 
     def pairs(self, learners: Sequence[Learner], min_tokens: int = MIN_TOKENS) -> list[Pair]:
         """Returns the pairs with a cell of at least `min_tokens` shared tokens, most shared first."""
-        prints = [self._fingerprint_of(learner) for learner in learners]
+        prints = [Fingerprint(self._tokens(learner)) for learner in learners]
         owners: dict[int, list[int]] = defaultdict(list)
         for i, one in enumerate(prints):
             for value in one.hashes - self._explained:
@@ -171,11 +179,11 @@ class SimilarAnswers:
         return sorted(found, key=lambda pair: (-pair.tokens, pair.first.learner.name, pair.second.learner.name))
 
     def _side(
-        self, learner: Learner, prints: CodeFingerprint, shared: set[int], own: set[int], min_tokens: int
+        self, learner: Learner, prints: Fingerprint, shared: set[int], own: set[int], min_tokens: int
     ) -> SharedPart:
         stands = self._tokens(learner)
-        covered = {at + i for value in shared for at in prints.hash_idx[value] for i in range(K)}
-        possible = {at + i for value in prints.hashes & own for at in prints.hash_idx[value] for i in range(K)}
+        covered = {at + i for value in shared for at in prints.places[value] for i in range(K)}
+        possible = {at + i for value in prints.hashes & own for at in prints.places[value] for i in range(K)}
         cells, count, places = list[str](), 0, list[int]()
         begin = 0
         for label, end in ((t.text[1:], i) for i, t in enumerate(stands) if t.text.startswith(BREAK)):
@@ -198,18 +206,6 @@ class SimilarAnswers:
             at += len(source) + 2
             found.append(Token(f"{BREAK}{label}", at, at))
         return found[:MAX_TOKENS]
-
-    def _fingerprint_of(self, learner: Learner) -> CodeFingerprint:
-        return self._print(self._vocabulary.spelled(self._tokens(learner)))
-
-    def _fingerprint(self, text: str) -> CodeFingerprint:
-        return self._print(self._vocabulary.spelled(tokens(text, self._known_names)), every=True)
-
-    def _print(self, spelled: str, every: bool = False) -> CodeFingerprint:
-        """The fingerprints of a text. `every` passage counts where it explains others."""
-        from copydetect import CodeFingerprint
-
-        return CodeFingerprint("answers.py", K, 1 if every else WINDOW, filter=False, fp=io.StringIO(spelled))
 
 
 def _bare(text: str) -> str:
