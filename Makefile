@@ -74,6 +74,7 @@ bench: setup ## time the grader against stock nbgrader, a cold make lab, checks 
 	@$(BIN)/python -m benchmarks.lab
 	@$(BIN)/python -m benchmarks.in_notebook
 	@$(BIN)/python -m benchmarks.watching
+	@$(BIN)/python -m benchmarks.similar
 
 soak: setup ## grade a class of 1,000, one in ten hostile, and measure memory and time (LESSON=05_vmap)
 	@$(BIN)/python -m benchmarks.soak --at-most 2 $(if $(LESSON),--course . --lesson "$(LESSON)")

@@ -12,10 +12,14 @@ from rich.text import Text
 from typer import Argument, Option
 
 from grader.cli.app import LessonOption, LessonsArgument, app, open_course, refuse_unknown
-from grader.cli.console import echo, err, fail, out, refusing, refusing_files
+from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, refusing_files
 from grader.cli.learner import JupyterLabOptions, become_jupyterlab
+from grader.core import files
+from grader.core.notebook import Submission, Unreadable, read_bytes, read_complete, read_submission
 from grader.core.points import phrase
 from grader.core.text import legible
+from grader.course.build import exercises_path
+from grader.grading import batch
 from grader.grading.pool import Stopped, interruptible
 from grader.lms.collect import BadList, CollectedRepository, Collection, read_list
 from grader.lms.git import FetchLimits
@@ -135,3 +139,53 @@ def _show(results: list[CollectedRepository]) -> None:
     new = [notebook.state for one in results for notebook in one.notebooks.values()]
     counts = ", ".join(f"{new.count(state)} {state}" for state in ("new", "changed", "unchanged"))
     echo(f"{phrase(len(new), 'notebook')} of {phrase(len(results), 'learner')}: {counts}.")
+
+
+@app.command()
+def similar(
+    submitted: Annotated[Path, Argument(metavar="SUBMITTED", help="The folder with submissions, as for grader grade.")],
+    lesson: LessonOption = None,
+    html: Annotated[
+        Path | None,
+        Option("--html", metavar="FILE", help="The page to write. Default: build/similar.html in the course."),
+    ] = None,
+) -> None:
+    """List pairs of submissions that share code.
+
+    Only code counts that the released notebooks, the course's answers and most of the class do not explain. A page
+    shows both texts side by side. A pair is a reason to look, and no proof of anything.
+    """
+    from grader.reports import html as pages
+    from grader.reports import similar as comparison
+
+    course = open_course(lesson)
+    to = html or course.home / "build" / "similar.html"
+    refuse_unwritable("The page", to)
+    with refusing(batch.NothingToGrade):
+        entries = batch.find(submitted, course, lesson)
+    lessons: list[tuple[str, int, list[comparison.Pair]]] = []
+    unread: list[str] = []
+    with err.status("Comparing submissions ..."):
+        for name in dict.fromkeys(entry.lesson for entry in entries):
+            found: list[Submission] = []
+            for entry in entries:
+                if entry.lesson == name:
+                    try:
+                        found.append(read_submission(read_bytes(entry.path), entry.learner, name))
+                    except Unreadable as problem:
+                        unread.append(f"{legible(str(entry.path))}: {problem}")
+            released = read_complete(exercises_path(course, name))
+            lessons.append((name, *comparison.submitted(course.lesson(name), released, found)))
+    table = Table("lesson", "learners", "cells", "shared tokens", box=box.SIMPLE)
+    for name, _, pairs in lessons:
+        for pair in pairs[: pages.MOST_PAIRS]:
+            names = f"{legible(pair.first.learner.name)} and {legible(pair.second.learner.name)}"
+            table.add_row(name, Text(names), Text(legible(", ".join(pair.cells))), str(pair.tokens))
+    count = sum(len(pairs) for _, _, pairs in lessons)
+    if count:
+        out.print(table)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    files.write(to, pages.similar(lessons).encode(), mode=0o600)
+    echo(f"{phrase(count, 'pair')} among {phrase(sum(n for _, n, _ in lessons), 'submission')}. Side by side: {to}")
+    if unread:
+        raise fail("Not compared:\n  " + "\n  ".join(unread), 1)

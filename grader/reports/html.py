@@ -13,7 +13,10 @@ from grader.core.points import number, phrase, total
 from grader.core.result import MARKS, CheckResult, Result, perhaps
 from grader.core.text import inert_markup, legible
 from grader.prove.proof import ExerciseReport
+from grader.reports.similar import Pair
 from grader.reports.terminal import AUTOMATIC_ONLY, by_exercise, by_lesson, graded, stub_messages
+
+MOST_PAIRS = 100  # of a lesson, on the page of shared code
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,11 @@ def dumps(results: Sequence[Result]) -> str:
 def preview(lesson: str, exercises: Sequence[ExerciseReport]) -> str:
     """Returns the page of a lesson before its release: each wrong answer with what its learner reads."""
     return _page("preview.html.jinja", lesson=lesson, exercises=exercises)
+
+
+def similar(lessons: Sequence[tuple[str, int, Sequence[Pair]]]) -> str:
+    """Returns the page of pairs with shared code: for each lesson its id, the number of submissions and the pairs."""
+    return _page("similar.html.jinja", lessons=lessons, most=MOST_PAIRS)
 
 
 def _page(template: str, **content: Any) -> str:
