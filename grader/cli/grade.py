@@ -211,7 +211,8 @@ def _open_gradebook(course: Course, submitted: Path, lessons: list[str]) -> Cour
     from grader.lms.gradebook import CourseGradebook
     from grader.lms.nbgrader_database import NoGradebook
 
-    with refusing(NoGradebook):
+    with refusing(NoGradebook, BadTable):
+        _ = course.deadlines  # stored with the grades
         book = CourseGradebook(course)
         book.check(submitted, lessons)
         return book
@@ -330,7 +331,7 @@ class ClassReport:
             lessons |= {lesson: stored.max_score[lesson] for lesson in lessons if lesson in stored.max_score}
             people = {**stored.students, **people}
             grades = {key: replace(g, person=people.get(key[0])) for key, g in stored.grades.items()}
-            merged = final_grades.apply_gradebook(merged, grades, lessons)
+            merged = final_grades.apply_gradebook(merged, grades, lessons, deadlines.policy)
             due = {lesson: date for lesson, date in stored.due.items() if lesson in lessons}
         else:
             if stored is not None and gradebook:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from grader.core.grade import Grade, Person
 from grader.core.points import phrase
 from grader.core.result import Result
-from grader.course.deadlines import Deadlines, iso, seconds_late
+from grader.course.deadlines import Deadlines, LatePolicy, iso, seconds_late
 
 MISSING = "Not submitted."
 MOST_NAMES = 10
@@ -73,10 +73,16 @@ def _graded(result: Result, deadlines: Deadlines) -> Grade:
     )
 
 
-def apply_gradebook(results: Sequence[Result], grades: Mapping[Key, Grade], lessons: Iterable[str]) -> list[Result]:
+def apply_gradebook(
+    results: Sequence[Result], grades: Mapping[Key, Grade], lessons: Iterable[str], policy: LatePolicy
+) -> list[Result]:
     """Returns the results with the grades of a gradebook, and those that only the gradebook contains for `lessons`. A
-    result that is not in the gradebook keeps its automatic points."""
-    wanted, left = set(lessons), dict(grades)
+    result that is not in the gradebook keeps its automatic points. A submission in the grace period is not late."""
+    wanted = set(lessons)
+    left = {}
+    for key, grade in grades.items():
+        late = policy.is_late(grade.late_s) or grade.penalty > 0
+        left[key] = replace(grade, status="late" if late else "submitted")
     found = []
     for result in results:
         stored = left.pop((result.learner, result.lesson), None)
