@@ -17,7 +17,7 @@ import pytest
 from conftest import ROOT, Grader
 from stock import configured, nbgrader
 
-from grader.core.grade import Grade
+from grader.core.final_grade import Grade
 from grader.core.layout import EXAMINER
 from grader.core.result import SCHEMA, CheckResult, Result, document
 from grader.course import Course

@@ -20,7 +20,7 @@ import stock
 from conftest import Grader
 from sqlalchemy.exc import SAWarning
 
-from grader.core.grade import Person
+from grader.core.final_grade import Person
 from grader.core.result import CheckResult, Result, document, read_document
 from grader.course.deadlines import DAY_S, Deadlines, LatePolicy, parse_time, submission_time
 from grader.reports import final_grades, forms, html

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from grader.core.grade import Grade
+from grader.core.final_grade import Grade
 from grader.core.points import is_full, total
 
 VERSION = 1

@@ -10,7 +10,7 @@ from typing import Any
 from nbgrader import api
 from sqlalchemy import Connection, func, select
 
-from grader.core.grade import Grade, Person
+from grader.core.final_grade import Grade, Person
 from grader.core.points import total
 from grader.course.deadlines import iso, seconds_late
 from grader.lms.nbgrader_database import Database, NoGradebook

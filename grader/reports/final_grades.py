@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from grader.core.grade import Grade, Person
+from grader.core.final_grade import Grade, Person
 from grader.core.points import phrase
 from grader.core.result import Result
 from grader.course.deadlines import Deadlines, LatePolicy, iso, seconds_late

@@ -13,7 +13,7 @@ from html import escape
 from typing import Any
 from xml.etree import ElementTree
 
-from grader.core.grade import Person
+from grader.core.final_grade import Person
 from grader.core.points import number, total
 from grader.core.result import CheckResult, Result, document, to_text
 from grader.core.text import inert, inert_markup, legible

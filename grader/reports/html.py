@@ -80,20 +80,12 @@ def dump_pages(results: Sequence[Result], index: str, people: Sequence[str] = ()
             links |= {key: f"{quote(name)}#{anchor}" for key, anchor in anchors.items()}
             around = {"Previous page": place - 1, "Next page": place + 1}
             pages[name] = _page(
-                "class_part.html.jinja", statement=told, lesson=Part(lesson.id, part), place=place + 1, last=len(parts),
+                "class_part.html.jinja", statement=told, lesson={"id": lesson.id, "results": part}, place=place + 1, last=len(parts),
                 index=quote(index), anchors=anchors,
                 beside=[(label, quote(names[at])) for label, at in around.items() if 0 <= at < len(names)],
             )  # fmt: skip
     shown = {**NO_PAGES, "pages": links}
     return {index: _page("class.html.jinja", statement=told, people=people, lessons=lessons, **shown), **pages}
-
-
-@dataclass(frozen=True)
-class Part:
-    """The results of a lesson that one page contains."""
-
-    id: str
-    results: list[Result]
 
 
 def _score(result: Result) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grader.core.grade import Person
+from grader.core.final_grade import Person
 from grader.course.deadlines import read_table, refuse
 
 # Columns by the field of `Person`: ours, those of `nbgrader db student import`, and those of Canvas' gradebook.
