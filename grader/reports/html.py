@@ -80,8 +80,8 @@ def dump_pages(results: Sequence[Result], index: str, people: Sequence[str] = ()
             links |= {key: f"{quote(name)}#{anchor}" for key, anchor in anchors.items()}
             around = {"Previous page": place - 1, "Next page": place + 1}
             pages[name] = _page(
-                "class_part.html.jinja", statement=told, lesson={"id": lesson.id, "results": part}, place=place + 1, last=len(parts),
-                index=quote(index), anchors=anchors,
+                "class_part.html.jinja", statement=told, place=place + 1, last=len(parts),
+                lesson={"id": lesson.id, "results": part}, index=quote(index), anchors=anchors,
                 beside=[(label, quote(names[at])) for label, at in around.items() if 0 <= at < len(names)],
             )  # fmt: skip
     shown = {**NO_PAGES, "pages": links}
