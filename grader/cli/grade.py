@@ -329,8 +329,9 @@ class ClassReport:
             if not paths:
                 lessons = dict.fromkeys(sorted({lesson for _, lesson in stored.grades}), 0.0)
             lessons |= {lesson: stored.max_score[lesson] for lesson in lessons if lesson in stored.max_score}
-            people = {**stored.students, **people}
-            grades = {key: replace(g, person=people.get(key[0])) for key, g in stored.grades.items()}
+            # nbgrader adds a student for each folder that it grades, also a misnamed one, so a file comes first.
+            grades = {key: replace(g, person=people.get(key[0]) or g.person) for key, g in stored.grades.items()}
+            people = people or stored.students
             merged = final_grades.apply_gradebook(merged, grades, lessons, deadlines.policy)
             due = {lesson: date for lesson, date in stored.due.items() if lesson in lessons}
         else:

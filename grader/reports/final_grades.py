@@ -52,7 +52,11 @@ def _one(candidates: list[tuple[str, Result]], deadlines: Deadlines) -> Result:
 def apply_late_policy(results: Iterable[Result], deadlines: Deadlines, people: Mapping[str, Person]) -> list[Result]:
     """Returns the results with a grade each. Where none is from the gradebook, it consists of automatic points, from
     which course.toml's late policy takes its penalty."""
-    return [replace(one, grade=replace(_graded(one, deadlines), person=people.get(one.learner))) for one in results]
+    found = []
+    for result in results:
+        grade = _graded(result, deadlines)
+        found.append(replace(result, grade=replace(grade, person=people.get(result.learner) or grade.person)))
+    return found
 
 
 def _graded(result: Result, deadlines: Deadlines) -> Grade:
