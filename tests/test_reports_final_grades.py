@@ -313,7 +313,7 @@ def test_the_policy_is_applied_without_a_gradebook(dated: Path, grader: Grader) 
             "course.toml",
             'timezone = "Europe/Berlin"',
             "",
-            "course.toml:7: the due date of `01_by_hand` has no time",
+            "course.toml:10: the due date of `01_by_hand` has no time zone",
         ),
         ("course.toml", "Europe/Berlin", "Berlin", "course.toml:9: there is no time zone `Berlin`"),
         ("course.toml", "percent_per_day = 10", 'percent_per_day = "10"', "`percent_per_day` is no number"),
