@@ -247,11 +247,11 @@ def _store(book: CourseGradebook, results: dict[Entry, Result]) -> list[Entry]:
 
 @app.command()
 def report(
+    form: Annotated[str, Option("--as", metavar="FORMAT", help="Format of the report.")],
     results: Annotated[
         list[Path] | None,
-        Argument(metavar="RESULTS.json ...", help="Files that `grader grade DIR --json` wrote."),
+        Argument(metavar="RESULTS.json", help="Files that `grader grade DIR --json` wrote."),
     ] = None,
-    form: Annotated[str, Option("--as", metavar="FORMAT", help="Format of the report.")] = "",
     learner: Annotated[str | None, Option("--learner", metavar="NAME", help="Only this learner.")] = None,
     lesson: LessonOption = None,
     to: Annotated[Path | None, Option("--out", metavar="FILE", help="Write to FILE instead of the terminal.")] = None,
@@ -277,7 +277,7 @@ def report(
     from grader.reports.html import MOST_ON_ONE_PAGE, dump_pages, dumps
 
     if form not in FORMS:
-        raise fail(f"There is no report {form or '(--as is missing)'}. Reports: {', '.join(FORMS)}.")
+        raise fail(f"There is no report {form}. Reports: {', '.join(FORMS)}.")
     with refusing(NoResults, NotOne, BadTable):
         report = ClassReport(results or [], gradebook, roster)
         found, people = report.results, report.people
