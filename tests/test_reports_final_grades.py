@@ -401,6 +401,11 @@ def test_a_class_that_fits_is_one_page() -> None:
     assert "missing 1 of 2 learners: b." in text
 
 
+def test_a_name_of_several_lines_stays_on_one_line() -> None:
+    [line] = final_grades.about_people([result("a\n::error::\x1b[31m")], {"a": Person("a")})
+    assert line == "Not in the roster: a\\n::error::\\x1b[31m. Is a folder misnamed?"
+
+
 def test_a_grade_survives_json(tmp_path: Path) -> None:
     graded = final_grades.apply_late_policy([result("a", 3, at(days=1))], Deadlines({LESSON: DUE}, policy=POLICY), {})
     (tmp_path / "r.json").write_text(document(graded))

@@ -14,6 +14,7 @@ from grader.core.final_grade import Grade, Person
 from grader.core.points import phrase
 from grader.core.result import Result
 from grader.course.deadlines import Deadlines, LatePolicy, iso, seconds_late
+from grader.reports.terminal import name
 
 MISSING = "Not submitted."
 MOST_NAMES = 10
@@ -130,9 +131,9 @@ def about_people(results: Sequence[Result], roster: Mapping[str, Person], now: d
     for lesson in dict.fromkeys(result.lesson for result in results):
         mine = [result.final for result in results if result.lesson == lesson]
         names = [result.learner for result in results if result.lesson == lesson]
-        missing = [name for name, grade in zip(names, mine, strict=True) if grade.status == "missing"]
-        early = [n for n, grade in zip(names, mine, strict=True) if grade.status == "missing" and grade.due > today]
-        late = [name for name, grade in zip(names, mine, strict=True) if grade.status == "late"]
+        missing = [one for one, grade in zip(names, mine, strict=True) if grade.status == "missing"]
+        early = [one for one, grade in zip(names, mine, strict=True) if grade.status == "missing" and grade.due > today]
+        late = [one for one, grade in zip(names, mine, strict=True) if grade.status == "late"]
         undated = sum(bool(grade.due and not grade.submitted and grade.status != "missing") for grade in mine)
         if missing:
             still = f" ({len(early)} of them may still submit)" if early else ""
@@ -140,7 +141,7 @@ def about_people(results: Sequence[Result], roster: Mapping[str, Person], now: d
         if late:
             lost = sum(grade.penalty > 0 for grade in mine)
             lines.append(f"{lesson}: late {len(late)}, {lost} with a penalty: {_names(late)}.")
-        if extended := [name for name, grade in zip(names, mine, strict=True) if grade.extended]:
+        if extended := [one for one, grade in zip(names, mine, strict=True) if grade.extended]:
             lines.append(f"{lesson}: extended {len(extended)}: {_names(extended)}.")
         if undated:
             lines.append(f"{lesson}: {phrase(undated, 'submission')} without a time, which cannot be late.")
@@ -152,7 +153,7 @@ def about_people(results: Sequence[Result], roster: Mapping[str, Person], now: d
 
 def _names(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
+    return ", ".join(map(name, names[:MOST_NAMES])) + more
 
 
 def statement(results: Sequence[Result], automatic_only: str) -> str:
