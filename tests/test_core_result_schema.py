@@ -17,6 +17,7 @@ import pytest
 from conftest import ROOT, Grader
 from stock import configured, nbgrader
 
+from grader.core.final_grade import Grade
 from grader.core.layout import EXAMINER
 from grader.core.result import SCHEMA, CheckResult, Result, document
 from grader.course import Course
@@ -54,8 +55,13 @@ def course(built: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactor
 def test_the_schema_lists_what_a_result_has() -> None:
     check, result = CONTRACT["$defs"]["check"], CONTRACT["$defs"]["result"]
     assert set(check["required"]) == {field.name for field in fields(CheckResult)} - {"kind", "where", "first"}
-    assert set(result["required"]) == {"score"} | {field.name for field in fields(Result)}
-    assert set(result["properties"]) == {*result["required"], "changes"}
+    optional = {"submitted", "grade"}
+    assert set(result["required"]) == {"score"} | {field.name for field in fields(Result)} - optional
+    assert set(result["properties"]) == {*result["required"], *optional, "changes"}
+    grade = CONTRACT["$defs"]["grade"]
+    assert (
+        set(grade["required"]) == set(grade["properties"]) == {"score"} | {f.name for f in fields(Grade)} - {"person"}
+    )
 
 
 def test_a_document_in_another_form_is_refused() -> None:

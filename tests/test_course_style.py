@@ -34,6 +34,7 @@ PAGES = (
     "docs/reports.md",
     "docs/repository.md",
     "docs/results.md",
+    "docs/semester.md",
     "docs/setup.md",
     "examples/README.md",
     "grader/checks/errors.toml",

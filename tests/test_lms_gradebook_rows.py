@@ -205,10 +205,10 @@ def test_a_resubmission_keeps_what_a_person_gave_and_asks_to_look_again(
     assert [penalty for learner, *_, penalty in rows["notebook"] if learner == "partly"] == [5.5]
 
 
-def test_reports_state_that_a_persons_points_are_not_in_them(
+def test_reports_have_a_persons_points_or_state_that_they_have_not(
     both: Two, first: object, grader: Grader, tmp_path: Path
 ) -> None:
-    """What `nbgrader export` writes for the same class differs as soon as a person has graded."""
+    """`nbgrader export` writes other points than the grader's as soon as a person has graded."""
     course = shutil.copytree(both[1], tmp_path / "course", symlinks=True)
     give(course)
     (course / "results.json").unlink(missing_ok=True)
@@ -226,7 +226,7 @@ def test_reports_state_that_a_persons_points_are_not_in_them(
     final = scores((course / "final.csv").read_text())
     for form in FORMS:
         one = ["--learner", "partly"] if form in ("gradescope", "github-classroom") else []
-        report = grader("report", course / "results.json", "--as", form, *one)
+        report = grader("report", course / "results.json", "--as", form, *one, cwd=tmp_path)
         stated = (
             report.stdout[:2_500].replace("&#39;", "'").replace("\\", "")
             if form in STATES_ITS_POINTS
@@ -235,6 +235,8 @@ def test_reports_state_that_a_persons_points_are_not_in_them(
         assert AUTOMATIC_ONLY.replace("`", "") in stated.replace("`", ""), form
         if form == "csv":
             assert scores(report.stdout)["partly"] != final["partly"]
+    report = grader("--course", course, "report", course / "results.json", "--as", "csv")
+    assert scores(report.stdout) == final
 
 
 def test_a_lesson_that_changed_since_its_release_is_refused(both: Two, grader: Grader, tmp_path: Path) -> None:

@@ -310,10 +310,16 @@ def test_the_document_is_as_documented() -> None:
     [told], [shown_there] = document["results"], example["results"]
     assert list(told) == list(shown_there)
     assert list(told["checks"][0]) == list(shown_there["checks"][0])
-    of_result, of_check, of_status, of_changes = (
+    of_result, of_check, of_status, of_changes, of_grade = (
         part.split("\n\n")[0] for part in re.split(r"\n\| .*\| meaning \|\n\|---\|---\|\n", text)[1:]
     )
-    assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", of_result, re.M)))) | {"checks"} == set(told)
+    assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", of_result, re.M)))) | {"checks"} == {
+        *told,
+        *("submitted", "grade"),  # where they are known
+    }
+    assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", of_grade, re.M)))) == set(
+        full().final.to_json()
+    )
     assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", of_check, re.M)))) == set(told["checks"][0])
     assert tuple(re.findall(r"^\| `([^`]*)` \|", of_status, re.M)) == STATUSES
     assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", of_changes, re.M)))) == {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -44,6 +45,7 @@ def test_the_results_are_what_grading_gives(grader: Grader, tmp_path: Path, requ
     done = grader("grade", tmp_path / "class", "--json", tmp_path / "results.json")
     assert done.returncode == 0, done.stderr
     seen = json.loads((tmp_path / "results.json").read_text())
+    assert datetime.fromisoformat(seen.pop("written")).tzinfo is not None
     for result, seconds in zip(seen["results"], (1.3, 6.6, 1.6, 1.5), strict=True):
         # What differs from machine to machine.
         result["duration_s"], result["confinement"] = seconds, "full"
@@ -59,7 +61,7 @@ def test_each_sample_is_what_the_command_writes(
     grader: Grader, tmp_path: Path, form: str, request: pytest.FixtureRequest
 ) -> None:
     one = ["--learner", "partly-right"] if form in ("gradescope", "github-classroom") else []
-    done = grader("report", SAMPLES / NAMES["json"], "--as", form, *one, "--out", tmp_path / "sample")
+    done = grader("report", SAMPLES / NAMES["json"], "--as", form, *one, "--out", tmp_path / "sample", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "sample").read_text(encoding="utf-8")
     path = SAMPLES / NAMES[form]

@@ -7,30 +7,36 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from typer import Argument, Option
 
-from grader.cli.app import JobsOption, LessonOption, PlatformOption, app, open_course
+from grader.cli.app import JobsOption, LessonOption, PlatformOption, app, course_folder, open_course
 from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, warn, write
 from grader.core.faults import UnconfinedError
+from grader.core.layout import course_above
 from grader.core.points import number, phrase
-from grader.core.result import NoResults, Result, document, read_document
+from grader.core.result import NoResults, Result, document, read_dated
 from grader.course import Course
+from grader.course.deadlines import BadTable, Deadlines, iso, submission_time
 from grader.doctor.diagnosis import confinement_warning
 from grader.grading import batch
 from grader.grading.batch import Entry
 from grader.grading.cache import environment_fingerprint
 from grader.grading.pool import Stopped, interruptible
 from grader.grading.regrade import PreviousGrades
-from grader.reports import terminal
+from grader.reports import final_grades, terminal
+from grader.reports.final_grades import statement
+from grader.reports.roster import read_roster
 from grader.sandbox import accelerators
 from grader.sandbox.accelerators import Hardware
 
 if TYPE_CHECKING:
     from grader.lms.gradebook import CourseGradebook
+    from grader.lms.nbgrader_grades import StoredGrades
 
 
 @app.command()
@@ -92,7 +98,9 @@ def grade(
         if json is not None and not stopped:
             by_notebook = {(c.now.learner, c.now.lesson): c.to_json() for c in changes} if explain_changes else None
             again = "The results cannot be written to {}: {}. Run the same command again."
-            write(json, document(list(done.values()), by_notebook), again)
+            dated = [replace(one, submitted=submission_time(entry.path)) for entry, one in done.items()]
+            now = iso(datetime.now(UTC).replace(microsecond=0))
+            write(json, document(dated, by_notebook, now), again)
     finally:
         view.close()
         if explain_changes:
@@ -203,7 +211,8 @@ def _open_gradebook(course: Course, submitted: Path, lessons: list[str]) -> Cour
     from grader.lms.gradebook import CourseGradebook
     from grader.lms.nbgrader_database import NoGradebook
 
-    with refusing(NoGradebook):
+    with refusing(NoGradebook, BadTable):
+        _ = course.deadlines  # stored with the grades
         book = CourseGradebook(course)
         book.check(submitted, lessons)
         return book
@@ -238,36 +247,132 @@ def _store(book: CourseGradebook, results: dict[Entry, Result]) -> list[Entry]:
 
 @app.command()
 def report(
-    results: Annotated[Path, Argument(metavar="RESULTS.json", help="The file that `grader grade DIR --json` wrote.")],
     form: Annotated[str, Option("--as", metavar="FORMAT", help="Format of the report.")],
+    results: Annotated[
+        list[Path] | None,
+        Argument(metavar="RESULTS.json", help="Files that `grader grade DIR --json` wrote."),
+    ] = None,
     learner: Annotated[str | None, Option("--learner", metavar="NAME", help="Only this learner.")] = None,
     lesson: LessonOption = None,
     to: Annotated[Path | None, Option("--out", metavar="FILE", help="Write to FILE instead of the terminal.")] = None,
+    gradebook: Annotated[
+        bool | None,
+        Option(
+            "--gradebook/--automatic-only",
+            help="Take the points from the course's gradebook, or leave it out. [default: the gradebook, if the course "
+            "has one]",
+            show_default=False,
+        ),
+    ] = None,
+    roster: Annotated[
+        Path | None, Option("--roster", metavar="FILE.csv", help="The learners of the class. [default: the course's]")
+    ] = None,
 ) -> None:
     """Convert results to other formats.
 
     Formats are json, junit, html, csv, canvas, gradescope, github-summary, github-annotations and github-classroom
-    (docs/reports.md).
+    (docs/reports.md). With a gradebook, the points include those of a person, and no RESULTS.json is needed.
     """
     from grader.reports.forms import FORMS, STATES_ITS_POINTS, NotOne
+    from grader.reports.html import MOST_ON_ONE_PAGE, dump_pages, dumps
 
     if form not in FORMS:
         raise fail(f"There is no report {form}. Reports: {', '.join(FORMS)}.")
-    with refusing(NoResults, NotOne):
-        found = read_document(results)
+    with refusing(NoResults, NotOne, BadTable):
+        report = ClassReport(results or [], gradebook, roster)
+        found, people = report.results, report.people
         chosen = [r for r in found if learner in (None, r.learner) and lesson in (None, r.lesson)]
         if not chosen and (learner or lesson):
-            raise fail(_no_result(results, found, learner, lesson))
-        text = FORMS[form](chosen)
+            raise fail(_no_result(", ".join(map(str, results or [])) or "The gradebook", found, learner, lesson))
+        folder, large = to, form == "html" and len(chosen) > MOST_ON_ONE_PAGE
+        if large and folder is None:
+            raise fail(f"{phrase(len(chosen), 'notebook')} do not fit on one page. Pass --out FILE.html.")
+        told = people if learner is None and lesson is None else []
+        if large and folder is not None:
+            pages = dump_pages(chosen, folder.name, told)
+        else:
+            pages = {"": dumps(chosen, told) if form == "html" else FORMS[form](chosen)}
     if form not in STATES_ITS_POINTS:
-        warn(terminal.AUTOMATIC_ONLY)
-    if to is None:
-        print(text, end="", file=sys.__stdout__)  # as it is: a form may consist of commands to a CI service
-    else:
-        write(to, text)
+        warn(statement(chosen, terminal.AUTOMATIC_ONLY))
+    for line in (*report.notes, *told):
+        warn(line)
+    if folder is None:
+        print(pages[""], end="", file=sys.__stdout__)  # as it is: a form may consist of commands to a CI service
+        return
+    for name, text in pages.items():
+        write(folder.with_name(name) if name else folder, text)
+    if large:
+        warn(f"{folder} lists {phrase(len(chosen), 'notebook')}. {phrase(len(pages) - 1, 'page')} beside it show them.")
 
 
-def _no_result(path: Path, found: list[Result], learner: str | None, lesson: str | None) -> str:
+class ClassReport:
+    """The results of a class with final grades: merged, from the gradebook or the late policy, missing ones added.
+
+    `notes` are sentences about how they were determined, `people` about missing and late learners. Raises NoResults
+    and BadTable.
+    """
+
+    def __init__(self, paths: list[Path], gradebook: bool | None, roster: Path | None) -> None:
+        course = self._course(gradebook)
+        deadlines = course.deadlines if course is not None else Deadlines()
+        stored = self._stored(course, gradebook)
+        if not paths and stored is None:
+            raise fail("Pass the file that `grader grade DIR --json FILE` wrote, or --gradebook.")
+        merged, note = final_grades.merge([read_dated(path) for path in paths], deadlines)
+        self.notes = [note] if note else []
+        source = roster or deadlines.roster
+        people = read_roster(source) if source is not None else {}
+        lessons: dict[str, float] = {}
+        for result in merged:
+            lessons[result.lesson] = max(result.max_score, lessons.get(result.lesson, 0.0))
+        if stored is not None and (not paths or any(lesson in stored.max_score for lesson in lessons)):
+            if not paths:
+                lessons = dict.fromkeys(sorted({lesson for _, lesson in stored.grades}), 0.0)
+            lessons |= {lesson: stored.max_score[lesson] for lesson in lessons if lesson in stored.max_score}
+            # nbgrader adds a student for each folder that it grades, also a misnamed one, so a file comes first.
+            grades = {key: replace(g, person=people.get(key[0]) or g.person) for key, g in stored.grades.items()}
+            people = people or stored.students
+            merged = final_grades.apply_gradebook(merged, grades, lessons, deadlines.policy)
+            due = {lesson: date for lesson, date in stored.due.items() if lesson in lessons}
+        else:
+            if stored is not None and gradebook:
+                raise fail(f"The gradebook does not contain {', '.join(lessons)}. Omit --gradebook.")
+            due = {}
+        if people or deadlines.due:
+            merged = final_grades.apply_late_policy(merged, deadlines, people)
+        self.results = final_grades.add_missing(merged, people, lessons, deadlines, due)
+        self.people = final_grades.about_people(self.results, people)
+
+    def _course(self, gradebook: bool | None) -> Course | None:
+        """The course to act on; results can be converted outside of any course."""
+        return open_course() if gradebook or course_above(course_folder()) is not None else None
+
+    def _stored(self, course: Course | None, gradebook: bool | None) -> StoredGrades | None:
+        """The grades of the course's gradebook, where it has one and it is not left out."""
+        if course is None or gradebook is False or (gradebook is None and not _may_have_gradebook(course)):
+            return None
+        from grader.lms.gradebook import CourseGradebook
+        from grader.lms.nbgrader_database import NoGradebook
+        from grader.lms.nbgrader_grades import read_grades
+
+        with refusing(NoGradebook):
+            database = CourseGradebook(course).database
+            if gradebook is None and not database.there():
+                return None
+            return read_grades(database)
+
+
+def _may_have_gradebook(course: Course) -> bool:
+    """Whether nbgrader's configuration is worth reading: its default database is there, or it sets another one."""
+    config = course.root / "nbgrader_config.py"
+    if not config.is_file():
+        return False
+    lines = config.read_text(encoding="utf-8", errors="replace").splitlines()
+    named = any("db_url" in line for line in lines if not line.lstrip().startswith("#"))
+    return named or (course.root / "gradebook.db").is_file()
+
+
+def _no_result(path: str, found: list[Result], learner: str | None, lesson: str | None) -> str:
     """Returns that a file has no result of a learner in a lesson, and which it has."""
     whose = " in ".join(filter(None, [learner, lesson]))
     learners, lessons = dict.fromkeys(one.learner for one in found), dict.fromkeys(one.lesson for one in found)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from grader.core.final_grade import Grade
 from grader.core.points import is_full, total
 
 VERSION = 1
@@ -105,6 +107,8 @@ class Result:
         problem: why nothing could be graded, else None.
         fault: whose fault `problem` is: "submission" (it earns no points) or "grader" (it is no verdict); else None.
         platform: "cpu", or the name of the accelerator that the answers ran on, such as "cuda".
+        submitted: when the notebook was submitted, in ISO 8601 and UTC; None if that is unknown.
+        grade: the final grade, where a report has determined it; else None.
     """
 
     learner: str
@@ -117,6 +121,8 @@ class Result:
     problem: str | None = None
     fault: FaultSide | None = None
     platform: str = "cpu"
+    submitted: str | None = None
+    grade: Grade | None = None
 
     def __post_init__(self) -> None:
         if (self.problem is None) != (self.fault is None):
@@ -125,6 +131,12 @@ class Result:
     @property
     def score(self) -> float:
         return total(check.points for check in self.checks)
+
+    @property
+    def final(self) -> Grade:
+        """The final grade; where none has been determined, the automatic points."""
+        score = None if self.grader_failed else self.score
+        return self.grade or Grade(score, self.max_score, submitted=self.submitted or "")
 
     @property
     def full(self) -> bool:
@@ -148,6 +160,8 @@ class Result:
         names = ("learner", "lesson", "score", "max_score", "confinement", "platform", "duration_s", "notes", "problem")
         data = {name: getattr(self, name) for name in (*names, "fault")}
         data |= {"duration_s": round(self.duration_s, 3), "notes": list(self.notes)}
+        data |= {"submitted": self.submitted} if self.submitted else {}
+        data |= {"grade": self.grade.to_json()} if self.grade else {}
         return {**data, "checks": [check.to_json() for check in self.checks]}
 
     @classmethod
@@ -158,6 +172,8 @@ class Result:
         return cls(
             **{name: data[name] for name in names},
             platform=data.get("platform") or "cpu",
+            submitted=data.get("submitted"),
+            grade=Grade.from_json(data["grade"]) if data.get("grade") else None,
             fault=data.get("fault", "submission" if problem else None),
             notes=tuple(data["notes"]),
             checks=tuple(CheckResult.from_json(check) for check in data["checks"]),
@@ -173,12 +189,15 @@ class NoResults(Exception):
     """A file does not contain results as `document` writes them; the text says what is wrong."""
 
 
-def document(results: Sequence[Result], changes: Mapping[tuple[str, str], Any] | None = None) -> str:
-    """Returns the JSON document of `results`, in their order, with what a regrade changed by learner and lesson."""
+def document(
+    results: Sequence[Result], changes: Mapping[tuple[str, str], Any] | None = None, written: str | None = None
+) -> str:
+    """Returns the JSON document of `results`, in their order, with what a regrade changed by learner and lesson, and
+    when it was `written` (ISO 8601, UTC)."""
     told = [result.to_json() for result in results]
     if changes is not None:
         told = [{**one, "changes": changes.get((one["learner"], one["lesson"]))} for one in told]
-    return to_text({"version": VERSION, "results": told})
+    return to_text({"version": VERSION, **({"written": written} if written else {}), "results": told})
 
 
 def to_text(content: Mapping[str, Any]) -> str:
@@ -188,13 +207,20 @@ def to_text(content: Mapping[str, Any]) -> str:
 
 def read_document(path: Path) -> list[Result]:
     """Reads the results in a JSON document. Raises `NoResults`."""
+    return read_dated(path)[1]
+
+
+def read_dated(path: Path) -> tuple[str, list[Result]]:
+    """Reads a JSON document: when it was written (ISO 8601, UTC), and its results. Where it does not contain this date,
+    as in earlier versions of the grader, it is that of the file. Raises `NoResults`."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if found["version"] != VERSION:
             raise NoResults(f"{path} has version {found['version']}, but this grader reads version {VERSION}.")
-        return [Result.from_json(one) for one in found["results"]]
+        written = found.get("written") or datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat()
+        return str(datetime.fromisoformat(written)), [Result.from_json(one) for one in found["results"]]
     except OSError as problem:
         raise NoResults(f"{path} cannot be read: {problem.strerror}.") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         text = f"{path} contains no results. Pass the file that `grader grade DIR --json FILE` wrote."
         raise NoResults(text) from None

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grader.core.layout import COURSE_FILE, PAGES, course_above, course_source
 from grader.course import nbgrader_lesson, reader
@@ -17,12 +17,15 @@ from grader.course.exercises import Lesson
 from grader.course.nbgrader_lesson import ImportedText
 from grader.course.percent import Cell, CourseError, Findings, Problem
 
+if TYPE_CHECKING:
+    from grader.course.deadlines import Deadlines
+
 LESSON_ID = re.compile(r"\d\d_[a-z0-9]+(_[a-z0-9]+)*")
 MAX_DATA_FILES, MAX_DATA_BYTES = 100, 20 << 20  # of one lesson
 DATA_PATH = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*){0,3}", re.ASCII)
 REPOSITORY = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:/tree/([\w./-]+))?")
 PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*|(?:git\+)?https://[\w./@#&=~:%+-]+")  # what pip installs, without options
-OVERLAY_KEYS = ("extends", "name", "lessons", "without", "lesson", "repository", "package")
+OVERLAY_KEYS = ("extends", "name", "lessons", "without", "lesson", "repository", "package", "deadlines", "late")
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Course:
         self._own = tuple(
             Planned(one["id"], one["title"], one["part"], one.get("edited", False)) for one in content.get("lesson", ())
         )
+        self._dates: dict[str, Any] = {name: content[name] for name in ("deadlines", "late") if name in content}
         self._lessons: dict[str, Lesson] = {}
         self._adopted: dict[str, ImportedText | None] = {}
         self._texts: dict[str, tuple[Cell, ...]] = {}
@@ -75,6 +79,14 @@ class Course:
         below = self.base.outline if self.base is not None else ()
         lessons = sorted((*below, *self._own), key=lambda planned: planned.id)
         return tuple(one for one in lessons if self._chosen is None or one.id in self._chosen)
+
+    @cached_property
+    def deadlines(self) -> Deadlines:
+        """Due dates and the late policy of this course; not those of the course that an overlay extends. Raises
+        CourseError and BadTable."""
+        from grader.course import deadlines  # brings time zones, which only instructors' commands need
+
+        return deadlines.read(self.root, self._dates, self.ids)
 
     @property
     def ids(self) -> tuple[str, ...]:

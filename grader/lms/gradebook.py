@@ -33,6 +33,7 @@ from grader.course import Course
 from grader.course.build import exercises_path
 from grader.grading.batch import Entry
 from grader.grading.cache import digest, file_name, lesson_fingerprint
+from grader.lms.late_policy import extension
 from grader.lms.nbgrader_autograde import Autograde
 from grader.lms.nbgrader_database import Database, NoGradebook, outdated
 
@@ -121,7 +122,7 @@ class CourseGradebook:
                 session.flush()
             with self.database.reading() as connection:
                 rows = _rows(entry.lesson, connection, entry.learner).get(entry.learner)
-                mark = _mark(self._shared(entry.lesson, connection), entry, result, rows)
+                mark = self._mark(self._shared(entry.lesson, connection), entry, result, rows)
             with contextlib.suppress(OSError):  # a full disk costs the next run time, and this one nothing
                 files.write(self._mark_path(entry), mark, alone=True)
         except SQLAlchemyError as problem:
@@ -148,8 +149,13 @@ class CourseGradebook:
     def _unchanged(self, entry: Entry, result: Result, shared: str, rows: Any) -> bool:
         with contextlib.suppress(OSError, ValueError):
             mark = self._mark_path(entry).read_text(encoding="utf-8")
-            return mark == _mark(shared, entry, result, rows) and self._autograded(entry).is_file()
+            return mark == self._mark(shared, entry, result, rows) and self._autograded(entry).is_file()
         return False
+
+    def _mark(self, shared: str, entry: Entry, result: Result, rows: Any) -> str:
+        told = {**result.to_json(), "duration_s": 0, "confinement": ""}
+        late = extension(self.course.deadlines, entry.learner, entry.lesson)
+        return digest([shared, told, _submitted_files(entry), rows, str(late)])
 
     def _mark_path(self, entry: Entry) -> Path:
         return self.course.root / "build" / "stored" / entry.lesson / file_name(entry.learner)
@@ -172,6 +178,7 @@ class CourseGradebook:
             [
                 version("nbgrader"),
                 (self.course.root / CONFIG).read_text(encoding="utf-8"),
+                [str(self.course.deadlines.due.get(lesson)), repr(self.course.deadlines.policy)],
                 [text.title, lesson_fingerprint(text), repr(text.tasks)],
                 hashlib.sha256(released.read_bytes() if released.is_file() else b"").hexdigest(),
                 [[list(map(str, row)) for row in connection.execute(query)] for query in queries],
@@ -195,11 +202,6 @@ def _rows(lesson: str, connection: Connection, learner: str | None = None) -> di
     for student, *row in (row for one in queries for row in connection.execute(one)):
         found[student].append(list(map(str, row)))
     return {student: sorted(rows) for student, rows in found.items()}
-
-
-def _mark(shared: str, entry: Entry, result: Result, rows: Any) -> str:
-    told = {**result.to_json(), "duration_s": 0, "confinement": ""}
-    return digest([shared, told, _submitted_files(entry), rows])
 
 
 def _submitted_files(entry: Entry) -> list[Any]:

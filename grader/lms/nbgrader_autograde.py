@@ -36,9 +36,11 @@ from grader.core.notebook import Notebook, NotebookCell, Unreadable, grade_id, t
 from grader.core.result import CheckResult, Result
 from grader.course import Course, CourseError
 from grader.course.build import exercises_path
+from grader.course.deadlines import BadTable
 from grader.grading import batch
 from grader.grading.cache import environment_fingerprint
 from grader.lms.feedback_page import write_down
+from grader.lms.late_policy import store_due_date, store_extension
 from grader.lms.nbgrader_database import outdated
 
 Resources = dict[str, Any]
@@ -162,8 +164,10 @@ class Autograde(converters.Autograde, PlainFiles):
         if self.parent is not None:  # a command or Formgrader; `grader grade` has looked before it graded
             try:
                 with Gradebook(self.coursedir.db_url, self.coursedir.course_id) as book:
-                    old = outdated(Course.find(Path(self.coursedir.root)), self.coursedir.assignment_id, book.db)
-            except CourseError as problem:
+                    course = Course.find(Path(self.coursedir.root))
+                    _ = course.deadlines  # stored with the grades
+                    old = outdated(course, self.coursedir.assignment_id, book.db)
+            except (CourseError, BadTable) as problem:
                 old = str(problem)
             if old is not None:
                 self.log.error(old)
@@ -181,7 +185,12 @@ class Autograde(converters.Autograde, PlainFiles):
         """Begins with the verdict: where the grader fails, nbgrader's database gets nothing that counts as a zero."""
         if self.examiner in self.autograde_preprocessors:
             self.examiner.examined(student_id, assignment_id)
+        deadlines = self.examiner.course.deadlines
+        with Gradebook(self.coursedir.db_url, self.coursedir.course_id) as book:
+            store_due_date(book, deadlines, assignment_id)
         super().init_assignment(assignment_id, student_id)
+        with Gradebook(self.coursedir.db_url, self.coursedir.course_id) as book:
+            store_extension(book, deadlines, student_id, assignment_id)
 
     def init_notebooks(self) -> None:
         """Takes every submitted folder, and in it the one notebook that a lesson has, there or not."""

@@ -19,7 +19,9 @@ from grader.core import files
 from grader.core.layout import PAGES
 from grader.core.text import stop_commands
 from grader.course import Course, CourseError, build
+from grader.course.deadlines import BadTable, LatePolicy
 from grader.lms.feedback_page import FeedbackPage, GetGradesAndHands
+from grader.lms.late_policy import CourseLatePolicy
 from grader.lms.nbgrader_autograde import Autograde, ExecuteByExaminer
 
 
@@ -59,7 +61,18 @@ def configure(config: Any, root: Path) -> None:
         config.Exchange.root = str(own)
     # Assignments are fetched to where `make lab` puts them too; neither overwrites what is there.
     config.Exchange.assignment_dir = str(root / "work")
+    if _has_late_policy(root):
+        config.AssignLatePenalties.plugin_class = CourseLatePolicy
+        config.CourseLatePolicy.root = str(root)
     _build_sources(root)
+
+
+def _has_late_policy(root: Path) -> bool:
+    """Whether course.toml states what being late costs; a mistake in it is reported where the lessons are read."""
+    try:
+        return Course(root).deadlines.policy != LatePolicy()
+    except (CourseError, BadTable, OSError):
+        return False
 
 
 def _build_sources(root: Path) -> None:

@@ -8,15 +8,18 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from html import escape
 from typing import Any
 from xml.etree import ElementTree
 
-from grader.core.points import number
+from grader.core.final_grade import Person
+from grader.core.points import number, total
 from grader.core.result import CheckResult, Result, document, to_text
 from grader.core.text import inert, inert_markup, legible
 from grader.reports import html
-from grader.reports.terminal import AUTOMATIC_ONLY, by_exercise, graded, points
+from grader.reports.final_grades import statement
+from grader.reports.terminal import AUTOMATIC_ONLY, by_exercise, grade_lines, graded, points
 
 NBGRADER = (
     "assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email",
@@ -39,32 +42,52 @@ class NotOne(Exception):
 
 
 def nbgrader(results: Sequence[Result]) -> str:
-    """Returns a row for each notebook, as `nbgrader export` writes it; what only its database contains is left empty.
+    """Returns a row for each notebook, as `nbgrader export` writes it.
 
-    A notebook at which the grader failed has no score either, so that an import changes no grade.
+    A notebook at which the grader failed has no score, so that an import changes no grade.
     """
     rows = []
     for result in results:
-        scores = ("", "", "") if result.grader_failed else (result.score, 0.0, result.score)
-        rows.append((result.lesson, "", "", _login(result.learner), "", "", "", *scores, result.max_score))
+        grade = result.final
+        scores = ("", "", "") if grade.score is None else (grade.raw_score, grade.penalty, grade.score)
+        dates = (_without_zone(grade.lesson_due), _without_zone(grade.submitted))
+        about = (grade.person.last_name, grade.person.first_name, grade.person.email) if grade.person else ("", "", "")
+        rows.append((result.lesson, *dates, _login(result.learner), *about, *scores, grade.max_score))
     return _csv([NBGRADER, *rows])
+
+
+def _without_zone(date: str) -> str:
+    """Formats a time in UTC as nbgrader's database contains it."""
+    return str(datetime.fromisoformat(date).replace(tzinfo=None)) if date else ""
 
 
 def canvas(results: Sequence[Result]) -> str:
     """Returns what Canvas' gradebook imports: a row for each learner, a column for each lesson.
 
-    Learners are matched by login. A notebook without a verdict leaves its cell empty, which changes no grade.
+    Learners are matched by the numbers of the roster, or by login. A notebook without a verdict and a missing one leave
+    their cell empty, which changes no grade.
     """
     lessons: dict[str, float] = {}
+    scores: dict[str, dict[str, float]] = {}
+    people: dict[str, Person | None] = {}
     for result in results:
-        lessons[result.lesson] = max(result.max_score, lessons.get(result.lesson, 0.0))
-    scores = {(result.learner, result.lesson): result.score for result in graded(results)}
-    learners = dict.fromkeys(result.learner for result in results)
+        grade = result.final
+        lessons[result.lesson] = max(grade.max_score, lessons.get(result.lesson, 0.0))
+        people[result.learner] = grade.person or people.get(result.learner)
+        mine = scores.setdefault(result.learner, {})
+        unread = result.problem is not None and grade.source == "results"
+        if grade.score is not None and grade.status != "missing" and not unread:
+            mine[result.lesson] = grade.score
     possible = ("    Points Possible", "", "", "", "", *lessons.values())
-    rows = [
-        (_login(name), "", "", _login(name), "", *(scores.get((name, lesson), "") for lesson in lessons))
-        for name in learners
-    ]
+    rows = []
+    for learner, mine in scores.items():
+        login, person = _login(learner), people[learner]
+        about = (
+            (person.name or " ".join(filter(None, (person.first_name, person.last_name))) or login,
+             person.id, person.sis_id, login, person.section)
+            if person else (login, "", "", login, "")
+        )  # fmt: skip
+        rows.append((*about, *(mine.get(lesson, "") for lesson in lessons)))
     return _csv([(*CANVAS, *lessons), possible, *rows])
 
 
@@ -92,11 +115,13 @@ def junit(results: Sequence[Result]) -> str:
     for result in results:
         suite = ElementTree.SubElement(root, "testsuite", name=legible(f"{result.learner}/{result.lesson}"))
         properties = ElementTree.SubElement(suite, "properties")
-        score = {} if result.grader_failed else {"score": result.score}  # where the grader failed it is no verdict
-        for name, value in {**score, "max_score": result.max_score, "confinement": result.confinement}.items():
+        final = result.final
+        score = {} if final.score is None else {"score": final.score}  # where the grader failed it is no verdict
+        score |= {"max_score": final.max_score}
+        for name, value in {**score, "confinement": result.confinement, **_grade_properties(result)}.items():
             ElementTree.SubElement(properties, "property", name=name, value=str(value))
         cases = [_junit_case(suite, check) for check in result.checks]
-        if not cases:
+        if not cases and (result.problem is not None or result.grade is None):
             message = result.problem or "It contains no checks."
             lost = CheckResult("", result.lesson, "the notebook", "error", 0.0, 0.0, message)
             cases = [_junit_case(suite, lost, "not graded")]
@@ -106,6 +131,20 @@ def junit(results: Sequence[Result]) -> str:
     ElementTree.indent(root)
     text = inert_markup(ElementTree.tostring(root, encoding="unicode"))
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
+
+
+def _grade_properties(result: Result) -> dict[str, object]:
+    """What only a final grade contains; nothing where no report has determined one."""
+    grade = result.grade
+    if grade is None:
+        return {}
+    found = {
+        "points_from": grade.source, "submission": grade.status, "due": grade.due, "submitted": grade.submitted,
+        "late_penalty": grade.penalty, "manual_points": grade.manual, "extra_credit": grade.extra_credit,
+        "extended": "yes" if grade.extended else "",
+        **{f"comment.{cell}": legible(text) for cell, text in grade.comments},
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if value}
 
 
 def _junit_case(suite: ElementTree.Element, check: CheckResult, reason: str = "") -> str | None:
@@ -151,9 +190,12 @@ def gradescope(result: Result) -> str:
         ],
         "extra_data": {"lesson": result.lesson, "confinement": result.confinement},
     }
-    if said := [legible(text) for text in (result.problem, *result.notes) if text]:
+    if said := [legible(text) for text in (result.problem, *result.notes, *grade_lines(result)) if text]:
         content["output"] = "\n".join(said)
-    if result.grader_failed:
+    final = result.final
+    if final.source == "gradebook":
+        content["score"] = final.score  # counts instead of the sum of the tests
+    elif result.grader_failed:
         # Neither a score nor tests: the platform then reports that the autograder failed, and records no grade.
         del content["tests"]
     elif result.problem is not None or not result.checks:
@@ -163,19 +205,23 @@ def gradescope(result: Result) -> str:
 
 def github_summary(results: Sequence[Result]) -> str:
     """Returns a step's summary in Markdown: for each notebook a table of exercises, then what was missed."""
-    return "\n".join([f"*{_markdown(AUTOMATIC_ONLY)}*\n", *map(_github_notebook, results)])
+    return "\n".join([f"*{_markdown(statement(results, AUTOMATIC_ONLY))}*\n", *map(_github_notebook, results)])
 
 
 def _github_notebook(result: Result) -> str:
     head = f"## {_markdown(result.learner)}: {_markdown(result.lesson)}\n\n"
     if result.problem is not None:
-        return f"{head}Not graded. {_markdown(result.problem)}\n"
+        told = [f"- {_markdown(line)}\n" for line in grade_lines(result)]
+        return "".join([f"{head}Not graded. {_markdown(result.problem)}\n", "\n" * bool(told), *told])
     fault = (
         f". No final score, because the grader is at fault: {_markdown(result.fault_text)}"
         if result.grader_failed
         else ""
     )
-    lines = [f"**{number(result.score)} of {number(result.max_score)} points**{fault}", ""]
+    final = result.final
+    score = result.score if final.score is None else final.score
+    lines = [f"**{number(score)} of {number(final.max_score)} points**{fault}", ""]
+    lines += [f"- {_markdown(line)}" for line in grade_lines(result)] + [""] * bool(result.grade)
     lines += ["| exercise | points | |", "|---|---:|---|"]
     for exercise, checks in by_exercise(result.checks):
         marks = " ".join(GITHUB_MARKS.get(check.status, "❌") for check in checks)
@@ -202,6 +248,8 @@ def github_annotations(results: Sequence[Result]) -> str:
         where = f"{result.learner}/{result.lesson}"
         if result.problem is not None:
             lines.append(_command("error", where, result.problem))
+        if told := grade_lines(result):
+            lines.append(_command("notice", where, "\n".join(told)))
         for check in (check for check in result.checks if check.status != "passed"):
             kind, text = "notice" if check.status == "skipped" else "error", check.message or check.status
             lines.append(_command(kind, f"{where} {check.exercise}", f"{check.title}\n{text}"))
@@ -215,10 +263,11 @@ def _command(kind: str, title: str, message: str) -> str:
 
 def github_classroom(result: Result) -> str:
     """Returns the `result` of a grading step of GitHub Classroom: base64 of JSON, with a test for each check."""
-    content = {
+    final = result.final
+    content: dict[str, Any] = {
         "version": 1,
         "status": "error" if not graded([result]) else "pass" if result.full else "fail",
-        "max_score": result.max_score,
+        "max_score": final.max_score,
         "tests": [
             {
                 "name": f"{check.exercise}: {legible(check.title)}",
@@ -230,6 +279,11 @@ def github_classroom(result: Result) -> str:
             for check in result.checks
         ],
     }
+    if final.score is not None and (rest := total([final.score, -result.score])):
+        # The platform adds up the tests, so what a person gave and a late penalty are one of them.
+        told = "\n".join(grade_lines(result))
+        test = {"name": "Final grade", "status": "pass", "message": told, "test_code": "", "score": rest}
+        content["tests"].append(test)
     return base64.b64encode(json.dumps(content).encode()).decode() + "\n"
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -13,9 +14,12 @@ from grader.core.points import number, phrase, total
 from grader.core.result import MARKS, CheckResult, Result, perhaps
 from grader.core.text import inert_markup, legible
 from grader.prove.proof import ExerciseReport
+from grader.reports.final_grades import statement
 from grader.reports.similar import Pair
-from grader.reports.terminal import AUTOMATIC_ONLY, by_exercise, by_lesson, graded, stub_messages
+from grader.reports.terminal import AUTOMATIC_ONLY, by_exercise, by_lesson, grade_lines, graded, stub_messages
 
+PER_PAGE, MOST_ON_ONE_PAGE = 250, 1_000  # notebooks
+NO_PAGES: dict[str, Any] = {"pages": {}, "anchors": {}, "per_page": PER_PAGE}
 MOST_PAIRS = 100  # of a lesson, on the page of shared code
 
 
@@ -38,6 +42,7 @@ class LessonResults:
 
     def __init__(self, lesson: str, results: list[Result]) -> None:
         self.id, self.results, self.graded = lesson, results, graded(results)
+        self.missing = sum(result.final.status == "missing" for result in results)
         exercises: dict[str, list[CheckResult]] = {}
         learners: Counter[str] = Counter()
         for result in self.graded:
@@ -49,13 +54,52 @@ class LessonResults:
         self.misconceptions = [Bar(name, count, len(self.graded)) for name, count in learners.most_common()]
 
 
-def dumps(results: Sequence[Result]) -> str:
-    """Returns the page of a class; learners' text is escaped, and bounded as in every report."""
+def dumps(results: Sequence[Result], people: Sequence[str] = ()) -> str:
+    """Returns the page of a class; learners' text is escaped, and bounded as in every report. `people` are sentences
+    about missing and late learners."""
     return _page(
         "class.html.jinja",
-        automatic_only=AUTOMATIC_ONLY,
+        statement=statement(results, AUTOMATIC_ONLY),
+        people=people,
         lessons=[LessonResults(*lesson) for lesson in by_lesson(results)],
+        **NO_PAGES,
     )
+
+
+def dump_pages(results: Sequence[Result], index: str, people: Sequence[str] = ()) -> dict[str, str]:
+    """Returns the pages of a large class by file name. `index` is the name of the first one, which lists every learner
+    with the score and a link. The others contain up to `PER_PAGE` notebooks each."""
+    told = statement(results, AUTOMATIC_ONLY)
+    stem = index.removesuffix(".html")
+    lessons = [LessonResults(*lesson) for lesson in by_lesson(results)]
+    links: dict[tuple[str, str], str] = {}
+    pages: dict[str, str] = {}
+    for lesson in lessons:
+        parts = [lesson.results[at : at + PER_PAGE] for at in range(0, len(lesson.results), PER_PAGE)]
+        names = [f"{stem}-{lesson.id}-{place}.html" for place in range(1, len(parts) + 1)]
+        for place, (name, part) in enumerate(zip(names, parts, strict=True)):
+            anchors = {(one.learner, one.lesson): f"n{at}" for at, one in enumerate(part, 1)}
+            links |= {key: f"{quote(name)}#{anchor}" for key, anchor in anchors.items()}
+            around = {"Previous page": place - 1, "Next page": place + 1}
+            pages[name] = _page(
+                "class_part.html.jinja", statement=told, place=place + 1, last=len(parts),
+                lesson={"id": lesson.id, "results": part}, index=quote(index), anchors=anchors,
+                beside=[(label, quote(names[at])) for label, at in around.items() if 0 <= at < len(names)],
+            )  # fmt: skip
+    shown = {**NO_PAGES, "pages": links}
+    return {index: _page("class.html.jinja", statement=told, people=people, lessons=lessons, **shown), **pages}
+
+
+def _score(result: Result) -> str:
+    grade = result.final
+    if grade.status == "missing":
+        return "missing"
+    if result.problem is not None and grade.source == "results":
+        return "not graded"
+    if grade.score is None:
+        return "no score"
+    late = ", late" if grade.status == "late" else ""
+    return f"{number(grade.score)} of {number(grade.max_score)}{late}"
 
 
 def preview(lesson: str, exercises: Sequence[ExerciseReport]) -> str:
@@ -75,6 +119,7 @@ def _page(template: str, **content: Any) -> str:
     )  # fmt: skip
     environment.filters |= {
         "legible": legible, "number": number, "phrase": phrase, "by_exercise": by_exercise,
-        "perhaps": perhaps, "stub_messages": stub_messages, "mark": lambda check: MARKS[check.status][0],
+        "perhaps": perhaps, "stub_messages": stub_messages,
+        "score": _score, "grade_lines": grade_lines, "mark": lambda check: MARKS[check.status][0],
     }  # fmt: skip
     return inert_markup(environment.get_template(template).render(**content))

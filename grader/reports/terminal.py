@@ -20,8 +20,8 @@ from grader.prove.proof import AnswerReport, ExerciseReport
 
 # What the first line of a report states, or where it has no room for that, the command on stderr.
 AUTOMATIC_ONLY = (
-    "Automatic points only. Manual points and late penalties are in nbgrader's gradebook, and `nbgrader export` writes "
-    "them."
+    "Automatic points only. Points that a person gives are in nbgrader's gradebook, and are added where the course has "
+    "one (`--gradebook`)."
 )
 
 
@@ -39,6 +39,32 @@ def by_lesson(results: Iterable[Result]) -> list[tuple[str, list[Result]]]:
 def graded(results: Iterable[Result]) -> list[Result]:
     """Returns the results that are a verdict on the learner."""
     return [result for result in results if result.problem is None and not result.grader_failed]
+
+
+def grade_lines(result: Result) -> list[str]:
+    """Returns what a final grade adds to the automatic points: parts, lateness, comments. Nothing without a grade."""
+    grade = result.grade
+    if grade is None:
+        return []
+    lines = []
+    if (grade.manual or grade.extra_credit) and grade.raw_score is not None:
+        automatic = number(total([grade.raw_score, -grade.manual, -grade.extra_credit]))
+        given = f"{number(grade.manual)} from a person, {number(grade.extra_credit)} extra credit"
+        lines.append(f"Points: {automatic} automatic, {given}.")
+    if grade.status == "late":
+        lines.append(f"Late by {_duration(grade.late_s)}. Penalty: {phrase(grade.penalty)}.")
+    if grade.extended:
+        lines.append(f"Extended to {grade.due[:16].replace('T', ' ')} UTC.")
+    if grade.waiting:
+        lines.append(f"A person still has to grade {phrase(grade.waiting, 'cell')}.")
+    return [*lines, *(f"Comment on {cell}: {legible(text)}" for cell, text in grade.comments)]
+
+
+def _duration(seconds: float) -> str:
+    minutes = max(1, round(seconds / 60))
+    days, hours, left = minutes // 1440, minutes // 60 % 24, minutes % 60
+    parts = [f"{count} {unit}" for count, unit in ((days, "d"), (hours, "h"), (left, "min")) if count]
+    return " ".join(parts[:2])
 
 
 def by_exercise(checks: Iterable[CheckResult]) -> list[tuple[str, list[CheckResult]]]:
