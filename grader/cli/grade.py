@@ -6,9 +6,10 @@ import contextlib
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from typer import Argument, Option
@@ -22,7 +23,8 @@ from grader.course import Course
 from grader.doctor.diagnosis import confinement_warning
 from grader.grading import batch
 from grader.grading.batch import Entry
-from grader.grading.cache import environment_fingerprint
+from grader.grading.cache import Parts, environment_fingerprint
+from grader.grading.cluster import ClusterError, connect, grade_on
 from grader.grading.pool import Stopped, interruptible
 from grader.grading.regrade import PreviousGrades
 from grader.reports import terminal
@@ -31,6 +33,12 @@ from grader.sandbox.accelerators import Hardware
 
 if TYPE_CHECKING:
     from grader.lms.gradebook import CourseGradebook
+
+
+OnOption = Annotated[
+    str | None,
+    Option("--on", metavar="CLUSTER", help="Grade on a Dask cluster: tls://host:8786, or local:4 for 4 workers here."),
+]
 
 
 @app.command()
@@ -50,6 +58,7 @@ def grade(
         bool, Option("--explain-changes", help="List checks whose points changed since the last grading, and why.")
     ] = False,
     platform: PlatformOption = "cpu",
+    on: OnOption = None,
 ) -> None:
     """Grade a folder of submissions.
 
@@ -67,6 +76,8 @@ def grade(
     with refusing(batch.NothingToGrade):
         entries = batch.find(submitted, course, lesson)
     machine = machine_for(platform)
+    if on is not None and not machine.platform.is_cpu:
+        raise fail(f"--on grades on CPUs. Omit --platform {platform}, or grade on this machine alone.")
     warn(batch.without_secret(course))
     warn(_about_strays(batch.strays(submitted, course)))
     book = _open_gradebook(course, submitted, sorted({entry.lesson for entry in entries})) if gradebook else None
@@ -76,14 +87,15 @@ def grade(
     before = {} if force else batch.graded_before(course, view.entries, ours)
     stopped = None
     try:
-        with interruptible(), view.bar:
-            batch.grade(
-                course, view.entries, jobs, view.add, allow_unsandboxed=allow_unsandboxed,
-                on_confined=lambda confined: warn(confinement_warning(confined)), edition=ours, before=before,
-                machine=machine,
-            )  # fmt: skip
+        with interruptible(), view.bar, grading_engine(course, on, jobs, machine, ours, allow_unsandboxed) as engine:
+            engine(view.entries, view.add, before)
     except UnconfinedError as problem:
         raise fail(f"Nothing was graded. {problem} If you trust every notebook, add --allow-unsandboxed.") from None
+    except ClusterError as problem:
+        text = (
+            f"{len(view.done)} of {phrase(len(entries), 'notebook')} are graded. The same command continues from there."
+        )
+        raise fail(f"{problem} {text}", 1) from None
     except Stopped as signal:
         stopped = signal
     done = {entry: view.done[entry] for entry in entries if entry in view.done}
@@ -114,6 +126,29 @@ def grade(
     if unstored:
         raise fail(
             f"Graded, but not stored in the gradebook: {_names(unstored)}. nbgrader autograde prints the reason.", 1
+        )
+
+
+Engine = Callable[[list[Entry], Callable[[Entry, Result], None], Mapping[Entry, Result]], None]
+
+
+@contextlib.contextmanager
+def grading_engine(
+    course: Course, on: str | None, jobs: int | None, machine: Hardware, edition: Parts, allow_unsandboxed: bool
+) -> Iterator[Engine]:
+    """Yields what grades entries: the processes of this machine, or the workers of the cluster `on`. It gets entries,
+    a callback for each result, and cached results."""
+    about: dict[str, Any] = {"allow_unsandboxed": allow_unsandboxed, "edition": edition}
+    about["on_confined"] = lambda confined: warn(confinement_warning(confined))
+    if on is None:
+        yield lambda entries, add, before: batch.grade(
+            course, entries, jobs, add, machine=machine, before=before, **about
+        )
+        return
+    refused = lambda worker, reason: warn(f"The worker {worker} gets no notebooks, because it {reason}.")
+    with connect(on, course) as client:
+        yield lambda entries, add, before: grade_on(
+            client, course, entries, add, before=before, on_refused=refused, **about
         )
 
 
