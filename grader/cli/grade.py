@@ -6,27 +6,31 @@ import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from typer import Argument, Option
 
 from grader.cli.app import JobsOption, LessonOption, PlatformOption, app, open_course
 from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, warn, write
+from grader.cli.follow import Follower, publish
 from grader.core.faults import UnconfinedError
 from grader.core.points import number, phrase
 from grader.core.result import NoResults, Result, document, read_document
 from grader.course import Course
 from grader.doctor.diagnosis import confinement_warning
 from grader.grading import batch
-from grader.grading.batch import Entry
+from grader.grading.batch import Engine, Entry
 from grader.grading.cache import Parts, environment_fingerprint
 from grader.grading.cluster import ClusterError, connect, grade_on
 from grader.grading.pool import Stopped, interruptible
 from grader.grading.regrade import PreviousGrades
+from grader.lms import object_store
+from grader.lms.object_store import StoreError, SubmissionStore, is_url
 from grader.reports import terminal
 from grader.sandbox import accelerators
 from grader.sandbox.accelerators import Hardware
@@ -43,9 +47,13 @@ OnOption = Annotated[
 
 @app.command()
 def grade(
-    submitted: Annotated[Path, Argument(metavar="DIR", help="Folder that contains <learner>/<lesson>/<lesson>.ipynb.")],
+    submitted: Annotated[
+        str, Argument(metavar="DIR", help="Folder or URL that contains <learner>/<lesson>/<lesson>.ipynb.")
+    ],
     lesson: LessonOption = None,
-    json: Annotated[Path | None, Option("--json", metavar="FILE", help="Also write the results to FILE.")] = None,
+    json: Annotated[
+        str | None, Option("--json", metavar="FILE", help="Also write the results to FILE or a URL.")
+    ] = None,
     jobs: JobsOption = None,
     force: Annotated[bool, Option("--force", help="Ignore cached results and grade everything.")] = False,
     allow_unsandboxed: Annotated[
@@ -59,6 +67,12 @@ def grade(
     ] = False,
     platform: PlatformOption = "cpu",
     on: OnOption = None,
+    follow: Annotated[
+        bool, Option("--follow", help="Grade what arrives in DIR until Ctrl-C; FILE is a folder.")
+    ] = False,
+    metrics: Annotated[
+        int | None, Option("--metrics", metavar="PORT", help="With --follow: Prometheus metrics on 127.0.0.1:PORT.")
+    ] = None,
 ) -> None:
     """Grade a folder of submissions.
 
@@ -67,21 +81,34 @@ def grade(
     graded, or its grade could not be stored.
     """
     course = open_course(lesson)
-    if submitted.is_file():
-        text = "Pass the folder that contains <learner>/<lesson>/<lesson>.ipynb."
-        raise fail(f"{submitted} is a file. {text} `grader check` grades a single notebook of your own.")
-    if not submitted.is_dir():
-        raise fail(f"There is no folder {submitted}. Pass the folder that contains <learner>/<lesson>/<lesson>.ipynb.")
-    refuse_unwritable("The results", json)
-    with refusing(batch.NothingToGrade):
-        entries = batch.find(submitted, course, lesson)
     machine = machine_for(platform)
     if on is not None and not machine.platform.is_cpu:
         raise fail(f"--on grades on CPUs. Omit --platform {platform}, or grade on this machine alone.")
+    if metrics is not None and not follow:
+        raise fail("--metrics requires --follow.")
+    queue = open_submissions(submitted, course, gradebook)
+    if json is not None and is_url(json):
+        with refusing(StoreError):
+            object_store.writable(json)
+    else:
+        refuse_unwritable("The results", Path(json) / "results" if follow and json else Path(json) if json else None)
     warn(batch.without_secret(course))
-    warn(_about_strays(batch.strays(submitted, course)))
-    book = _open_gradebook(course, submitted, sorted({entry.lesson for entry in entries})) if gradebook else None
-    began, ours = time.monotonic(), environment_fingerprint(machine.edition)
+    ours = environment_fingerprint(machine.edition)
+    if follow:
+        if gradebook or explain_changes:
+            raise fail("--follow stores no grades and explains no changes. Run grader grade without it for that.")
+        follower = Follower(course, queue, lesson, json, ours, force)
+        publish(follower.metrics, metrics)
+        follow_queue(follower, lambda: grading_engine(course, on, jobs, machine, ours, allow_unsandboxed))
+    with refusing(batch.NothingToGrade, StoreError):
+        strays = list[Path]()
+        if isinstance(queue, SubmissionStore):
+            strays = [Path(name) for name in queue.fetch(lesson)]
+        folder = queue.folder if isinstance(queue, SubmissionStore) else queue
+        entries = batch.find(folder, course, lesson)
+    warn(_about_strays(strays or batch.strays(folder, course)))
+    book = _open_gradebook(course, folder, sorted({entry.lesson for entry in entries})) if gradebook else None
+    began = time.monotonic()
     last = PreviousGrades(course, entries, ours) if explain_changes else None
     view = ClassView(course, entries, machine)
     before = {} if force else batch.graded_before(course, view.entries, ours)
@@ -104,7 +131,12 @@ def grade(
         if json is not None and not stopped:
             by_notebook = {(c.now.learner, c.now.lesson): c.to_json() for c in changes} if explain_changes else None
             again = "The results cannot be written to {}: {}. Run the same command again."
-            write(json, document(list(done.values()), by_notebook), again)
+            text = document(list(done.values()), by_notebook)
+            if is_url(json):
+                with refusing(StoreError):
+                    object_store.write(json, text)
+            else:
+                write(Path(json), text, again)
     finally:
         view.close()
         if explain_changes:
@@ -129,15 +161,40 @@ def grade(
         )
 
 
-Engine = Callable[[list[Entry], Callable[[Entry, Result], None], Mapping[Entry, Result]], None]
+def open_submissions(submitted: str, course: Course, gradebook: bool) -> Path | SubmissionStore:
+    """Returns the folder or the object store to grade, or ends the command with a message."""
+    if is_url(submitted):
+        if gradebook:
+            raise fail("--gradebook grades the folder that nbgrader uses. Copy the submissions there first.")
+        return SubmissionStore(submitted, course)
+    folder, expected = Path(submitted), "Pass the folder that contains <learner>/<lesson>/<lesson>.ipynb."
+    if folder.is_file():
+        raise fail(f"{folder} is a file. {expected} `grader check` grades a single notebook of your own.")
+    if not folder.is_dir():
+        raise fail(f"There is no folder {folder}. {expected}")
+    return folder
+
+
+def follow_queue(follower: Follower, open_engine: Callable[[], AbstractContextManager[Engine]]) -> NoReturn:
+    """Grades what arrives until the command is stopped, which it reports."""
+    try:
+        with interruptible(), open_engine() as engine:
+            follower.follow(engine)
+    except UnconfinedError as problem:
+        raise fail(f"Nothing was graded. {problem} If you trust every notebook, add --allow-unsandboxed.") from None
+    except ClusterError as problem:
+        raise fail(f"{problem} The same command continues from there.", 1) from None
+    except Stopped as signal:
+        graded = phrase(sum(follower.metrics.counts.values()), "notebook")
+        raise fail(f"Stopped after {graded}. The same command continues from there.", signal.status) from None
+    raise AssertionError
 
 
 @contextlib.contextmanager
 def grading_engine(
     course: Course, on: str | None, jobs: int | None, machine: Hardware, edition: Parts, allow_unsandboxed: bool
 ) -> Iterator[Engine]:
-    """Yields what grades entries: the processes of this machine, or the workers of the cluster `on`. It gets entries,
-    a callback for each result, and cached results."""
+    """Yields what grades entries: the processes of this machine, or the workers of the cluster `on`."""
     about: dict[str, Any] = {"allow_unsandboxed": allow_unsandboxed, "edition": edition}
     about["on_confined"] = lambda confined: warn(confinement_warning(confined))
     if on is None:

@@ -40,6 +40,10 @@ class Entry:
     lesson: str
 
 
+# Grades entries: it gets them, a callback for each result, and cached results.
+Engine = Callable[[list[Entry], Callable[[Entry, Result], None], Mapping[Entry, Result]], object]
+
+
 class NothingToGrade(Exception):
     """No submission where one was looked for; the text states what was expected there."""
 

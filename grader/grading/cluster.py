@@ -26,7 +26,7 @@ from grader.course import Course
 from grader.grading import cluster_worker
 from grader.grading.batch import Entry, as_result, private_folders, secret
 from grader.grading.cache import Parts, ResultCache
-from grader.grading.dispatch import Batch, Dispatcher, batches
+from grader.grading.dispatch import MOST, Batch, Dispatcher, batches
 from grader.sandbox.confine import LEVELS
 from grader.sandbox.process import ConfinementReport
 
@@ -194,8 +194,8 @@ class ClusterRun:
     def ready(self) -> Iterator[str]:
         """Workers that have been checked and have room for a batch, as long as they have it."""
         busy: dict[str, int] = {}
-        for worker, batch, _ in self.tasks.values():
-            busy[worker] = busy.get(worker, 0) + (batch is not None)
+        for holder, batch, _ in self.tasks.values():
+            busy[holder] = busy.get(holder, 0) + (batch is not None)
         for depth in range(max((one.threads for one in self.workers.values()), default=0) + AHEAD):
             for address, worker in self.workers.items():
                 room = worker.confined is not None and not worker.refused and depth < worker.threads + AHEAD
@@ -219,7 +219,7 @@ def grade_on(
     on_confined: Callable[[ConfinementReport], None] = lambda confined: None,
     on_refused: Callable[[str, str], None] = lambda worker, reason: None,
     before: Mapping[Entry, Result] = MappingProxyType({}),
-    most: int | None = None,
+    most: int = MOST,
 ) -> list[Result]:
     """Grades `entries` on the workers of `client` and returns their results in the same order.
 
@@ -263,7 +263,7 @@ def grade_on(
         for entry in todo:
             if entry in before and before[entry].confinement in as_good:
                 note(entry, before[entry])
-        work.waiting.extend(batches([e for e in todo if e not in done], **({"most": most} if most else {})))
+        work.waiting.extend(batches([e for e in todo if e not in done], most))
 
     def hand_out(address: str) -> bool:
         batch = work.take(address)
@@ -318,9 +318,9 @@ def grade_on(
             with contextlib.suppress(queue.Empty):
                 future = run.ended.get(timeout=LOOK_S / 4)
                 while True:
-                    if (ended := run.take(future)) is not None and ended[1] is not None:
-                        address, batch, replies = ended
-                        assert batch is not None
+                    ended = run.take(future)
+                    if ended is not None and (batch := ended[1]) is not None:
+                        address, _, replies = ended
                         if replies is None or len(replies) != len(sent.get(batch, replies)):
                             work.give_back(address, batch)
                         elif work.finish(address, batch):
