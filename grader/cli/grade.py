@@ -26,7 +26,7 @@ from grader.doctor.diagnosis import confinement_warning
 from grader.grading import batch
 from grader.grading.batch import Engine, Entry
 from grader.grading.cache import Parts, environment_fingerprint
-from grader.grading.cluster import ClusterError, connect, grade_on
+from grader.grading.cluster import ClusterError, check_address, connect, grade_on
 from grader.grading.pool import Stopped, interruptible
 from grader.grading.regrade import PreviousGrades
 from grader.lms import object_store
@@ -84,6 +84,8 @@ def grade(
     machine = machine_for(platform)
     if on is not None and not machine.platform.is_cpu:
         raise fail(f"--on grades on CPUs. Omit --platform {platform}, or grade on this machine alone.")
+    with refusing(ClusterError):
+        check_address(on)
     if metrics is not None and not follow:
         raise fail("--metrics requires --follow.")
     queue = open_submissions(submitted, course, gradebook)
@@ -119,10 +121,8 @@ def grade(
     except UnconfinedError as problem:
         raise fail(f"Nothing was graded. {problem} If you trust every notebook, add --allow-unsandboxed.") from None
     except ClusterError as problem:
-        text = (
-            f"{len(view.done)} of {phrase(len(entries), 'notebook')} are graded. The same command continues from there."
-        )
-        raise fail(f"{problem} {text}", 1) from None
+        text = f"Graded: {len(view.done)} of {phrase(len(entries), 'notebook')}."
+        raise fail(f"{problem} {text} The same command continues from there.", 1) from None
     except Stopped as signal:
         stopped = signal
     done = {entry: view.done[entry] for entry in entries if entry in view.done}

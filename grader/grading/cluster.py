@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import importlib.util
 import logging
 import queue
 import re
@@ -55,21 +56,27 @@ class Worker:
     refused: str = ""
 
 
-@contextlib.contextmanager
-def connect(address: str, course: Course) -> Iterator[Client]:
-    """Connects to the scheduler at `address`, or starts N workers here for `local:N`. Raises ClusterError."""
-    try:
-        import dask
-        from distributed import Client, LocalCluster, Security
-    except ImportError as problem:
-        text = f"--on requires Dask, which is not installed ({problem})"
-        raise ClusterError(f"{text}. Run: pip install 'jaxercise[cluster]'") from None
-    local = LOCAL.fullmatch(address)
-    if local is None and not ADDRESS.fullmatch(address):
+def check_address(address: str | None) -> None:
+    """Raises ClusterError for text that is no address of a cluster, and where Dask is not installed."""
+    if address is None:
+        return
+    if not LOCAL.fullmatch(address) and not ADDRESS.fullmatch(address):
         text = f"{address!r} is no address of a cluster"
         raise ClusterError(
             f"{text}. Pass a scheduler, as in tls://host:8786, or local:4 for 4 workers on this machine."
         )
+    if importlib.util.find_spec("distributed") is None:
+        raise ClusterError("--on requires Dask, which is not installed. Run: pip install 'jaxercise[cluster]'")
+
+
+@contextlib.contextmanager
+def connect(address: str, course: Course) -> Iterator[Client]:
+    """Connects to the scheduler at `address`, or starts N workers here for `local:N`. Raises ClusterError."""
+    check_address(address)
+    import dask
+    from distributed import Client, LocalCluster, Security
+
+    local = LOCAL.fullmatch(address)
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is lost is reported by this module
     # A notebook may be larger than what Dask warns about, and a worker that is stopped is not waited for.
     settings = {
