@@ -191,6 +191,7 @@ def test_killed_workers_cost_time_alone(course: Path, submitted: Path, expected:
     running = start(course, submitted, dask.address)
     until(lambda: graded(course) > 0)
     first.kill()
+    first.wait()
     dask.worker(course)
     _, complaint = running.communicate(timeout=300)
     assert running.returncode == 1, complaint

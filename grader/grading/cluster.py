@@ -77,7 +77,8 @@ def connect(address: str, course: Course) -> Iterator[Client]:
     from distributed import Client, LocalCluster, Security
 
     local = LOCAL.fullmatch(address)
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is lost is reported by this module
+    for name in [one for one in logging.root.manager.loggerDict if one.startswith("distributed")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what is lost is reported by this module
     # A notebook may be larger than what Dask warns about, and a worker that is stopped is not waited for.
     settings = {
         "distributed.admin.large-graph-warning-threshold": "1GB",
@@ -90,7 +91,7 @@ def connect(address: str, course: Course) -> Iterator[Client]:
                 # Encrypted, with certificates of its own: otherwise every user of this machine could run code in it.
                 cluster = LocalCluster(
                     n_workers=int(local[1]), threads_per_worker=1, memory_limit=0, dashboard_address=None,
-                    host="127.0.0.1", protocol="tls", security=Security.temporary(),
+                    host="127.0.0.1", protocol="tls", security=Security.temporary(), preload=cluster_worker.__name__,
                     env={cluster_worker.COURSE: str(course.home)},
                 )  # fmt: skip
                 stack.enter_context(_closing(cluster, 5))

@@ -11,6 +11,7 @@ import contextlib
 import hmac
 import json
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -103,6 +104,11 @@ class WorkerCourse:
         """End the examiners that are free."""
         while self._free:
             self._free.pop().__exit__(None, None, None)
+
+
+def dask_setup(worker: object) -> None:
+    """Leave Ctrl-C to the command that started this worker; Dask calls this in workers that preload this module."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 _lock = threading.Lock()
