@@ -47,7 +47,7 @@ class ClusterError(Exception):
 
 
 @dataclass
-class Worker:
+class ClusterWorker:
     """A worker of the cluster: how many batches it grades at once, its confinement once it has been checked, and why it
     gets no work, once that is known."""
 
@@ -125,7 +125,7 @@ class ClusterRun:
     hidden: list[str]
     levels: tuple[str, ...]
     on_refused: Callable[[str, str], None]
-    workers: dict[str, Worker] = field(default_factory=dict)
+    workers: dict[str, ClusterWorker] = field(default_factory=dict)
     tasks: dict[Future, tuple[str, Batch | None, str]] = field(default_factory=dict)  # worker, batch or None, nonce
     ended: queue.SimpleQueue[Future] = field(default_factory=queue.SimpleQueue)
 
@@ -147,7 +147,7 @@ class ClusterRun:
         """Start the checks of workers that are new; returns those that are lost since the last look."""
         there: Mapping[str, int] = self._asked(self.client.nthreads)
         for address in there.keys() - self.workers.keys():
-            self.workers[address] = Worker(there[address])
+            self.workers[address] = ClusterWorker(there[address])
             self.submit(address, None, cluster_worker.identify)
         lost = [address for address in self.workers if address not in there]
         for address in lost:
@@ -327,12 +327,12 @@ def grade_on(
                 future = run.ended.get(timeout=LOOK_S / 4)
                 while True:
                     ended = run.take(future)
-                    if ended is not None and (batch := ended[1]) is not None:
+                    if ended is not None and (of := ended[1]) is not None:
                         address, _, replies = ended
-                        if replies is None or len(replies) != len(sent.get(batch, replies)):
-                            work.give_back(address, batch)
-                        elif work.finish(address, batch):
-                            end(batch, replies)
+                        if replies is None or len(replies) != len(sent.get(of, replies)):
+                            work.give_back(address, of)
+                        elif work.finish(address, of):
+                            end(of, replies)
                     future = run.ended.get_nowait()
     finally:
         with contextlib.suppress(Exception):  # the scheduler may be lost
