@@ -265,7 +265,7 @@ def grade_on(
     began = looked = 0.0
 
     def start() -> None:
-        """Begin to hand out batches, once a worker has been checked: its level decides which cached results hold."""
+        """Begin to assign batches, once a worker has been checked: its level decides which cached results hold."""
         best = next(one.confined.level for one in run.workers.values() if one.confined and not one.refused)
         as_good = LEVELS[: LEVELS.index(best) + 1]
         for entry in todo:
@@ -273,7 +273,7 @@ def grade_on(
                 note(entry, before[entry])
         work.waiting.extend(batches([e for e in todo if e not in done], most))
 
-    def hand_out(address: str) -> bool:
+    def assign(address: str) -> bool:
         batch = work.take(address)
         if batch is None:
             return False
@@ -317,7 +317,7 @@ def grade_on(
                 start()
             if started:
                 for address in run.ready():
-                    if not hand_out(address):
+                    if not assign(address):
                         break
             if useful:
                 began = time.monotonic()

@@ -35,7 +35,7 @@ class Refused(Exception):
 
 
 def fingerprint(course: Course, lessons: list[str]) -> Parts:
-    """Returns what a worker and the command that uses it must have in common, besides the secret."""
+    """Returns what a worker and the command that uses it must have in common; the secret is proved separately."""
     return {
         "around": environment_fingerprint(),
         "lessons": {one: lesson_fingerprint(course.lesson(one)) for one in lessons},

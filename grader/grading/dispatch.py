@@ -17,7 +17,7 @@ MOST = (
 )
 MOST_BYTES = 8 << 20  # so that batches in progress take little memory of the scheduler
 SPLIT_AFTER, GIVE_UP_AFTER = 2, 5  # lost workers: then a batch is split, and then a single notebook is given up
-SLOW_S, SLOW_FACTOR = 30.0, 4.0  # a batch that takes longer than this, and than so many medians, is given out twice
+SLOW_S, SLOW_FACTOR = 30.0, 4.0  # a batch that takes longer than this, and than so many medians, is repeated
 
 
 @dataclass(eq=False)
