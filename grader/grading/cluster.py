@@ -102,7 +102,12 @@ def connect(address: str, course: Course) -> Iterator[Client]:
             reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
             raise ClusterError(f"The scheduler {address} cannot be reached: {reason}") from None
         stack.enter_context(_closing(client, 2))
-        yield client
+        try:
+            yield client
+        finally:
+            if local is None and client.status == "running":
+                with contextlib.suppress(Exception):  # workers that are lost have nothing to release
+                    client.run(cluster_worker.release, on_error="ignore")
 
 
 @contextlib.contextmanager
@@ -137,9 +142,8 @@ class ClusterRun:
         """Have a worker, and no other, run a task; the future is put in `ended` when it ends in any way."""
         nonce = secrets.token_hex(16)
         request = {"wanted": self.wanted, "hidden": self.hidden, "levels": self.levels, "nonce": nonce}
-        future = self.client.submit(
-            task, request, *arguments, workers=[worker], allow_other_workers=False, pure=False, key=f"grader-{nonce}"
-        )
+        where = {"workers": [worker], "allow_other_workers": False, "pure": False, "key": f"grader-{nonce}"}
+        future = self._asked(lambda: self.client.submit(task, request, *arguments, **where))
         self.tasks[future] = worker, batch, nonce
         future.add_done_callback(self.ended.put)
 

@@ -131,11 +131,16 @@ def _opened(request: Reply) -> WorkerCourse:
 
 
 def close() -> None:
-    """End what earlier runs have left in this worker."""
+    """End the examiners that are kept for later batches."""
     global _open
     if _open is not None:
         _open.close()
     _open = None
+
+
+def release() -> None:
+    """End what this run has left in the worker, without keeping the worker's event loop waiting."""
+    threading.Thread(target=close, daemon=True).start()
 
 
 def identify(request: Reply) -> Reply:
