@@ -3,7 +3,7 @@
 The class is that of `benchmarks.hostile` with one notebook in fifty hostile. A scheduler and its workers run as
 separate processes with Dask's own commands. At random moments, one worker is killed and another started. Ends with
 1 if a notebook is lost or has two results, one is not judged right, a process is left, or memory grows. It compares
-two workers with one on the same notebooks, without kills, as efficiency. The scheduler's overhead is measured with empty tasks, and
+two workers with one on the same notebooks, without kills. The scheduler's overhead is measured with empty tasks, and
 the calculation for more workers divides the time of a batch by it.
 """
 
