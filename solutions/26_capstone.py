@@ -94,23 +94,23 @@ SPECS = {
 }
 
 
-def loss_of(params, batch):
-    """The mean loss of the next character: batch int32 (B, T + 1) -> float32[]"""
+def loss_of(params, batch, pin=lambda x: x):
+    """The mean loss of the next character: batch int32 (B, T + 1) -> float32[]. `pin` is applied to all activations."""
 
     def layer(x, w):
         y = x * jax.lax.rsqrt(jnp.mean(x**2, axis=-1, keepdims=True) + 1e-6) * w["scale"]
         q, k, v = jnp.einsum("btd,dnhk->nbthk", y, w["qkv"])
         x = x + jnp.einsum("bthk,hkd->btd", jax.nn.dot_product_attention(q, k, v, is_causal=True), w["out"])
-        return x + jax.nn.silu(x @ w["up"]) @ w["down"], None
+        return pin(x + jax.nn.silu(x @ w["up"]) @ w["down"]), None
 
-    x, _ = jax.lax.scan(layer, math.sqrt(D) * params["embed"][batch[:, :-1]], params["layers"])
+    x, _ = jax.lax.scan(layer, pin(math.sqrt(D) * params["embed"][batch[:, :-1]]), params["layers"])
     logits = jnp.einsum("btd,vd->btv", x, params["embed"])
     return optax.softmax_cross_entropy_with_integer_labels(logits, batch[:, 1:]).mean()
 
 
-def update(state, batch):
-    """One step of Adam: the next state and the loss, computed before the step."""
-    loss, gradients = jax.value_and_grad(loss_of)(state["params"], batch)
+def update(state, batch, pin=lambda x: x):
+    """One step of Adam: the next state and the loss, computed before the step. `pin` is that of loss_of."""
+    loss, gradients = jax.value_and_grad(loss_of)(state["params"], batch, pin)
     count = state["count"] + 1
     mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], gradients)
     square = jax.tree.map(lambda s, g: 0.99 * s + 0.01 * g**2, state["square"], gradients)
@@ -1638,7 +1638,7 @@ def layout(params, mesh):
 # ## The whole run
 # **Goal.** Train a transformer on eight devices, save checkpoints, resume exactly, and evaluate it on held-out text. The layout is given, and the model, the data and the optimizer are in the setup.
 #
-# **Signature.** `sharded_step(mesh, specs)` returns a compiled function from `(state, batch)` to the next state and the loss, with the values of `update` from the setup. `specs` is a tree with a `P` for each parameter. The parameters, `mean` and `square` have these specs before and after the step, and `count` is replicated. `batch` is a NumPy array, or an array that is partitioned along `data`. `state` is **donated**.
+# **Signature.** `sharded_step(mesh, specs)` returns a compiled function from `(state, batch)` to the next state and the loss, with the values of `update` from the setup. `specs` is a tree with a `P` for each parameter. The parameters, `mean` and `square` have these specs before and after the step, and `count` is replicated. `batch` is a NumPy array, or an array that is partitioned along `data`. `state` is **donated**. `update` takes a function `pin`, which it applies to all activations, of shape (batch, length, D). Use it to **pin** them to the layout of the batch.
 #
 # `train(mesh, specs, folder, seed, steps, save_every, after_step)` trains until `steps` steps have been performed in total, in this call and all earlier ones. It begins with `start(seed)`. Steps count from 1, and step n uses `batch_of(n)`. After each step, it calls `after_step(n)`, which may raise an exception. Then it saves a checkpoint to `folder`, a string, if n is a multiple of `save_every`. It returns a dict:
 #
@@ -1648,7 +1648,7 @@ def layout(params, mesh):
 #
 # **Example.** `train(grid(4, 2), specs, folder, 0, 7, 3, stop_after(5))` raises `Stopped` after step 5. The same call with `stop_after(None)` then resumes after step 3 and returns the losses of the steps 4, 5, 6 and 7.
 #
-# **Judged.** *The program* of `sharded_step`: its values, the bytes on each device before and after, donation, and that it gathers weights and reduces gradients. The model of the setup does not pin activations as the lesson does, so the number of elements that are communicated has no upper limit. *The run*: the losses, the held-out loss of a longer run, which is below 2.75, the shardings of the last state, and bitwise equal losses after resuming, with several meshes, specs and intervals. A checkpoint is complete before the next step begins. A resumed state is never replicated: `train` restores each leaf into its sharding. **Not judged.** The number of checkpoints that you keep, the layout of a batch, and where the held-out loss is computed.
+# **Judged.** *The program* of `sharded_step`: its values, the bytes on each device before and after, donation, and that it gathers weights and reduces gradients. With `SPECS` on `grid(4, 2)`, it all-reduces at most 100,000 elements in a step. Without pinned activations, these are more than 250,000. *The run*: the losses, the held-out loss of a longer run, which is below 2.75, the shardings of the last state, and bitwise equal losses after resuming, with several meshes, specs and intervals. A checkpoint is complete before the next step begins. A resumed state is never replicated: `train` restores each leaf into its sharding. **Not judged.** The number of checkpoints that you keep, the layout of a batch, and where the held-out loss is computed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1662,7 +1662,7 @@ def layout(params, mesh):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `jax.jit(update, in_shardings=(shardings, batch_sharding), out_shardings=(shardings, None), donate_argnums=0)` is the step. With an `ocp.CheckpointManager`, restore the state created by `start` as a target: `StandardRestore(state)`. After `save`, call `wait_until_finished()`, also because the next step donates the state.
+# `functools.partial(update, pin=...)` is the function to compile, with `jax.lax.with_sharding_constraint` in `pin`. `jax.jit(..., in_shardings=(shardings, batch_sharding), out_shardings=(shardings, None), donate_argnums=0)` is the step. With an `ocp.CheckpointManager`, restore the state created by `start` as a target: `StandardRestore(state)`. After `save`, call `wait_until_finished()`, also because the next step donates the state.
 #
 # </details>
 
@@ -1672,8 +1672,9 @@ def sharded_step(mesh, specs):
     """A mesh and a tree of P such as SPECS -> the compiled update(state, batch) with this layout, which donates the state"""
     ### BEGIN SOLUTION
     state = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
-    arguments = state, NamedSharding(mesh, P("data"))
-    return jax.jit(update, in_shardings=arguments, out_shardings=(state, None), donate_argnums=0)
+    rows = NamedSharding(mesh, P("data"))
+    pinned = functools.partial(update, pin=lambda x: jax.lax.with_sharding_constraint(x, rows))
+    return jax.jit(pinned, in_shardings=(state, rows), out_shardings=(state, None), donate_argnums=0)
     ### END SOLUTION
 
 
@@ -1720,7 +1721,7 @@ require(sorted(losses) == [4, 5, 6, 7], f"The resumed run performed the steps {s
 require(0 < losses[7] < 5, f"The loss of step 7 is {losses[7]}.")
 
 # %% hidden="capstone-run" name="program" points=4
-"""The compiled step: values, bytes on each device, donation, all-gathers and reductions."""
+"""The compiled step: values, bytes on each device, donation, all-gathers, and how much is reduced."""
 
 
 def probe_step(mesh, specs, state, batch):
@@ -1750,6 +1751,8 @@ require(gathered > 0, "The program gathers no weights.")
 reduced = made.elements("all-reduce") + 8 * made.elements("reduce-scatter")
 count = sum(leaf.size for leaf in jax.tree.leaves(first["params"])) // mesh.shape["model"]
 require(reduced >= count // 2, "The program reduces fewer elements than the gradients have.")
+few = made.elements("all-reduce") <= 100_000
+require(few, "The step all-reduces more than 100,000 elements. Are the activations pinned to the layout of the batch?")
 
 # %% hidden="capstone-run" name="run" points=3
 """A longer run: its losses, its held-out loss, and the shardings of the last state."""
@@ -1873,18 +1876,98 @@ with case("for a resumed run"):
 # %% equivalent="capstone-run" because="The key of the parameters may also be computed from a traced seed."
 # traced for static, static_argnums=... -> none: state = jax.jit(start, static_argnums=0, out_shardings=shardings)(seed)
 
-# %% equivalent="capstone-run" because="The layout of a batch is not judged. The compiler partitions the computation in the same way."
-# axis by index, P(X, ...) -> P(): arguments = state, NamedSharding(mesh, P("data"))
-
 # %% [markdown] why="capstone-run"
 # One tree of shardings describes the state in all places: when it is created, in each step, and when it is restored. The batch is a function of the step, so the number of the checkpoint is the position in the data. **Next:** Which parts would change on a mesh of 16 devices, and could the new run resume from this checkpoint?
+
+
+# %% wrong="capstone-run" because="The activations are not pinned. The compiler may partition their last axis as in the weights, and then it adds up partial products."
+def sharded_step(mesh, specs):
+    state = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
+    data = NamedSharding(mesh, P("data"))
+    return jax.jit(update, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
+
+
+def train(mesh, specs, folder, seed, steps, save_every, after_step):
+    shardings = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
+    state = jax.jit(start, static_argnums=0, out_shardings=shardings)(seed)
+    step, losses, done = sharded_step(mesh, specs), {}, 0
+    with ocp.CheckpointManager(folder) as manager:
+        if manager.latest_step() is not None:
+            done = manager.latest_step()
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        for n in range(done + 1, steps + 1):
+            state, loss = step(state, batch_of(n))
+            losses[n] = float(loss)
+            after_step(n)
+            if n % save_every == 0:
+                manager.save(n, args=ocp.args.StandardSave(state))
+                manager.wait_until_finished()
+    held_out = jax.jit(loss_of)(state["params"], held_out_batch())
+    return {"losses": losses, "held_out": float(held_out), "state": state}
+
+
+# %% wrong="capstone-run" because="Pins the activations to a replicated layout, so each device computes the whole batch."
+def sharded_step(mesh, specs):
+    state = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
+    data = NamedSharding(mesh, P("data"))
+    pinned = functools.partial(update, pin=lambda x: jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P())))
+    return jax.jit(pinned, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
+
+
+def train(mesh, specs, folder, seed, steps, save_every, after_step):
+    shardings = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
+    state = jax.jit(start, static_argnums=0, out_shardings=shardings)(seed)
+    step, losses, done = sharded_step(mesh, specs), {}, 0
+    with ocp.CheckpointManager(folder) as manager:
+        if manager.latest_step() is not None:
+            done = manager.latest_step()
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        for n in range(done + 1, steps + 1):
+            state, loss = step(state, batch_of(n))
+            losses[n] = float(loss)
+            after_step(n)
+            if n % save_every == 0:
+                manager.save(n, args=ocp.args.StandardSave(state))
+                manager.wait_until_finished()
+    held_out = jax.jit(loss_of)(state["params"], held_out_batch())
+    return {"losses": losses, "held_out": float(held_out), "state": state}
+
+
+# %% wrong="capstone-run" because="Pins the last axis of the activations along `data` instead of their first one."
+def sharded_step(mesh, specs):
+    state = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
+    data = NamedSharding(mesh, P("data"))
+    pinned = functools.partial(
+        update, pin=lambda x: jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(None, None, "data")))
+    )
+    return jax.jit(pinned, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
+
+
+def train(mesh, specs, folder, seed, steps, save_every, after_step):
+    shardings = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
+    state = jax.jit(start, static_argnums=0, out_shardings=shardings)(seed)
+    step, losses, done = sharded_step(mesh, specs), {}, 0
+    with ocp.CheckpointManager(folder) as manager:
+        if manager.latest_step() is not None:
+            done = manager.latest_step()
+            state = manager.restore(done, args=ocp.args.StandardRestore(state))
+        for n in range(done + 1, steps + 1):
+            state, loss = step(state, batch_of(n))
+            losses[n] = float(loss)
+            after_step(n)
+            if n % save_every == 0:
+                manager.save(n, args=ocp.args.StandardSave(state))
+                manager.wait_until_finished()
+    held_out = jax.jit(loss_of)(state["params"], held_out_batch())
+    return {"losses": losses, "held_out": float(held_out), "state": state}
 
 
 # %% wrong="capstone-run" because="The step donates nothing, so the old and the new state are in memory at the same time."
 def sharded_step(mesh, specs):
     state = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
     data = NamedSharding(mesh, P("data"))
-    return jax.jit(update, in_shardings=(state, data), out_shardings=(state, None))
+    pinned = functools.partial(update, pin=lambda x: jax.lax.with_sharding_constraint(x, data))
+    return jax.jit(pinned, in_shardings=(state, data), out_shardings=(state, None))
 
 
 def train(mesh, specs, folder, seed, steps, save_every, after_step):
@@ -1910,7 +1993,8 @@ def train(mesh, specs, folder, seed, steps, save_every, after_step):
 def sharded_step(mesh, specs):
     state = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
     data = NamedSharding(mesh, P("data"))
-    return jax.jit(update, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=1)
+    pinned = functools.partial(update, pin=lambda x: jax.lax.with_sharding_constraint(x, data))
+    return jax.jit(pinned, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=1)
 
 
 def train(mesh, specs, folder, seed, steps, save_every, after_step):
@@ -1937,7 +2021,8 @@ def sharded_step(mesh, specs):
     none = jax.tree.map(lambda _: P(), specs, is_leaf=lambda one: isinstance(one, P))
     state = on_mesh(mesh, {"params": specs, "mean": none, "square": none, "count": P()})
     data = NamedSharding(mesh, P("data"))
-    return jax.jit(update, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
+    pinned = functools.partial(update, pin=lambda x: jax.lax.with_sharding_constraint(x, data))
+    return jax.jit(pinned, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
 
 
 def train(mesh, specs, folder, seed, steps, save_every, after_step):
@@ -1964,7 +2049,8 @@ def train(mesh, specs, folder, seed, steps, save_every, after_step):
 def sharded_step(mesh, specs):
     state = on_mesh(mesh, jax.tree.map(lambda _: P(), jax.eval_shape(start, 0)))
     data = NamedSharding(mesh, P("data"))
-    return jax.jit(update, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
+    pinned = functools.partial(update, pin=lambda x: jax.lax.with_sharding_constraint(x, data))
+    return jax.jit(pinned, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
 
 
 def train(mesh, specs, folder, seed, steps, save_every, after_step):
@@ -1990,7 +2076,8 @@ def train(mesh, specs, folder, seed, steps, save_every, after_step):
 def sharded_step(mesh, specs):
     state = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
     data = NamedSharding(mesh, P("data"))
-    return jax.jit(update, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
+    pinned = functools.partial(update, pin=lambda x: jax.lax.with_sharding_constraint(x, data))
+    return jax.jit(pinned, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
 
 
 def train(mesh, specs, folder, seed, steps, save_every, after_step):
@@ -2016,7 +2103,8 @@ def train(mesh, specs, folder, seed, steps, save_every, after_step):
 def sharded_step(mesh, specs):
     state = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
     data = NamedSharding(mesh, P("data"))
-    return jax.jit(update, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
+    pinned = functools.partial(update, pin=lambda x: jax.lax.with_sharding_constraint(x, data))
+    return jax.jit(pinned, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
 
 
 def train(mesh, specs, folder, seed, steps, save_every, after_step):
@@ -2042,7 +2130,8 @@ def train(mesh, specs, folder, seed, steps, save_every, after_step):
 def sharded_step(mesh, specs):
     state = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
     data = NamedSharding(mesh, P("data"))
-    return jax.jit(update, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
+    pinned = functools.partial(update, pin=lambda x: jax.lax.with_sharding_constraint(x, data))
+    return jax.jit(pinned, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
 
 
 def train(mesh, specs, folder, seed, steps, save_every, after_step):
@@ -2068,7 +2157,8 @@ def train(mesh, specs, folder, seed, steps, save_every, after_step):
 def sharded_step(mesh, specs):
     state = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
     data = NamedSharding(mesh, P("data"))
-    return jax.jit(update, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
+    pinned = functools.partial(update, pin=lambda x: jax.lax.with_sharding_constraint(x, data))
+    return jax.jit(pinned, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
 
 
 def train(mesh, specs, folder, seed, steps, save_every, after_step):
@@ -2094,7 +2184,8 @@ def train(mesh, specs, folder, seed, steps, save_every, after_step):
 def sharded_step(mesh, specs):
     state = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
     data = NamedSharding(mesh, P("data"))
-    return jax.jit(update, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
+    pinned = functools.partial(update, pin=lambda x: jax.lax.with_sharding_constraint(x, data))
+    return jax.jit(pinned, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
 
 
 def train(mesh, specs, folder, seed, steps, save_every, after_step):
@@ -2122,7 +2213,8 @@ def train(mesh, specs, folder, seed, steps, save_every, after_step):
 def sharded_step(mesh, specs):
     state = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
     data = NamedSharding(mesh, P("data"))
-    return jax.jit(update, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
+    pinned = functools.partial(update, pin=lambda x: jax.lax.with_sharding_constraint(x, data))
+    return jax.jit(pinned, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
 
 
 def train(mesh, specs, folder, seed, steps, save_every, after_step):
@@ -2145,7 +2237,8 @@ def train(mesh, specs, folder, seed, steps, save_every, after_step):
 def sharded_step(mesh, specs):
     state = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
     data = NamedSharding(mesh, P("data"))
-    return jax.jit(update, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
+    pinned = functools.partial(update, pin=lambda x: jax.lax.with_sharding_constraint(x, data))
+    return jax.jit(pinned, in_shardings=(state, data), out_shardings=(state, None), donate_argnums=0)
 
 
 def train(mesh, specs, folder, seed, steps, save_every, after_step):
@@ -2167,32 +2260,6 @@ def train(mesh, specs, folder, seed, steps, save_every, after_step):
     return {"losses": losses, "held_out": float(held_out), "state": state}
 
 
-# %% wrong="capstone-run" because="Leaves the layout of the result to the compiler, which need not be that of the specs."
-def sharded_step(mesh, specs):
-    state = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
-    data = NamedSharding(mesh, P("data"))
-    return jax.jit(update, in_shardings=(state, data), donate_argnums=0)
-
-
-def train(mesh, specs, folder, seed, steps, save_every, after_step):
-    shardings = on_mesh(mesh, {"params": specs, "mean": specs, "square": specs, "count": P()})
-    state = jax.jit(start, static_argnums=0, out_shardings=shardings)(seed)
-    step, losses, done = sharded_step(mesh, specs), {}, 0
-    with ocp.CheckpointManager(folder) as manager:
-        if manager.latest_step() is not None:
-            done = manager.latest_step()
-            state = manager.restore(done, args=ocp.args.StandardRestore(state))
-        for n in range(done + 1, steps + 1):
-            state, loss = step(state, batch_of(n))
-            losses[n] = float(loss)
-            after_step(n)
-            if n % save_every == 0:
-                manager.save(n, args=ocp.args.StandardSave(state))
-                manager.wait_until_finished()
-    held_out = jax.jit(loss_of)(state["params"], held_out_batch())
-    return {"losses": losses, "held_out": float(held_out), "state": state}
-
-
 # %% wrong="capstone-run" because="Restores the whole state on each device and partitions it afterwards. Where the state does not fit on one device, this fails."
 def state_shardings(mesh, specs):
     tree = on_mesh(mesh, specs)
@@ -2201,7 +2268,8 @@ def state_shardings(mesh, specs):
 
 def sharded_step(mesh, specs):
     shardings, rows = state_shardings(mesh, specs), NamedSharding(mesh, P("data"))
-    return jax.jit(update, in_shardings=(shardings, rows), out_shardings=(shardings, None), donate_argnums=0)
+    pinned = functools.partial(update, pin=lambda x: jax.lax.with_sharding_constraint(x, rows))
+    return jax.jit(pinned, in_shardings=(shardings, rows), out_shardings=(shardings, None), donate_argnums=0)
 
 
 def train(mesh, specs, folder, seed, steps, save_every, after_step):
@@ -2232,7 +2300,8 @@ def state_shardings(mesh, specs):
 
 def sharded_step(mesh, specs):
     shardings, rows = state_shardings(mesh, specs), NamedSharding(mesh, P("data"))
-    return jax.jit(update, in_shardings=(shardings, rows), out_shardings=(shardings, None), donate_argnums=0)
+    pinned = functools.partial(update, pin=lambda x: jax.lax.with_sharding_constraint(x, rows))
+    return jax.jit(pinned, in_shardings=(shardings, rows), out_shardings=(shardings, None), donate_argnums=0)
 
 
 def train(mesh, specs, folder, seed, steps, save_every, after_step):
@@ -2259,9 +2328,12 @@ def sharded_step(mesh, specs):
 
     @functools.partial(jax.jit, donate_argnames="state")
     def step(state, batch):
-        batch = jax.lax.with_sharding_constraint(batch, NamedSharding(mesh, P("data")))
-        new, loss = update(jax.lax.with_sharding_constraint(state, shardings), batch)
+        batch = pin(batch)
+        new, loss = update(jax.lax.with_sharding_constraint(state, shardings), batch, pin)
         return jax.lax.with_sharding_constraint(new, shardings), loss
+
+    def pin(array):
+        return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, P("data")))
 
     shardings = state
     return step
@@ -2300,7 +2372,8 @@ def layout_of_state(mesh, specs):
 def sharded_step(mesh, specs):
     shardings, everywhere = layout_of_state(mesh, specs), NamedSharding(mesh, P())
     options = {"in_shardings": (shardings, NamedSharding(mesh, P("data", None))), "donate_argnums": (0,)}
-    return jax.jit(lambda state, batch: update(state, batch), out_shardings=(shardings, everywhere), **options)
+    rows = lambda x: jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P("data", None, None)))
+    return jax.jit(lambda state, batch: update(state, batch, rows), out_shardings=(shardings, everywhere), **options)
 
 
 def train(mesh, specs, folder, seed, steps, save_every, after_step):

@@ -1669,7 +1669,7 @@ rng = inputs.rng()
 d = int(rng.integers(3, 6))
 theta, weights, x0 = (
     contraction(rng, d, 0.7),
-    rng.normal(size=d).astype(np.float32),
+    rng.uniform(1, 3, size=d).astype(np.float32),  # of one sign, so that no error cancels
     rng.normal(size=d).astype(np.float32),
 )
 a = np.float32(rng.uniform(0.7, 1.2))

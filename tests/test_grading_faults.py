@@ -331,17 +331,19 @@ def test_a_setup_that_does_not_run_is_the_courses_fault(examiner: Examiner) -> N
     broken.drop()
 
 
-def test_a_fresh_copy_starts_after_its_original_has_ended_and_is_continued(examiner: Examiner) -> None:
-    """What the original holds, such as open files, shows in what the kernel counts for the whole machine."""
+def test_a_worker_goes_back_and_runs_again_what_ran_up_to_a_place(examiner: Examiner) -> None:
     pair = WorkerPair("x = 1", {}, ExecutorPrograms(examiner.zygote, CompileCache()))
     pair.run_cell("y = x + 1", "code cell 1")
-    asked = pair.worker.pid
-    with pair.fresh_copy() as clean:
-        assert not psutil.pid_exists(asked)
-        fresh = clean.worker.pid
-        pair.adopt(clean)
-    assert pair.worker.pid == fresh
-    assert pair.run_cell("assert y == 2", "code cell 2").problem is None
+    place, first = pair.place, pair.worker.pid
+    pair.run_cell("z = y + 1", "code cell 2")
+    end = pair.place
+    pair.rewind()
+    assert pair.worker.pid != first
+    pair.advance(place)
+    assert pair.run_cell("assert y == 2 and 'z' not in globals()", "code cell 3").problem is None
+    pair.rewind()
+    pair.advance(end)
+    assert pair.run_cell("assert z == 3", "code cell 4").problem is None
     pair.drop()
 
 
@@ -426,14 +428,17 @@ def test_seeds_differ_between_learners_cells_and_checks_and_repeat(
 ) -> None:
     from grader.checks import inputs
 
-    begun: list[str] = []
+    for exercise in LESSON.exercises:
+        examiner.note(exercise)
+    grades: list[list[str]] = []
     begin = inputs.begin
-    monkeypatch.setattr(inputs, "begin", lambda seed: begun.append(seed) or begin(seed))
+    monkeypatch.setattr(inputs, "begin", lambda seed: grades[-1].append(seed) or begin(seed))
     for one in (submission(), submission(), submission(learner="other"), submission("x = 1")):
+        grades.append([])
         examiner.grade(one)
-    grades = [tuple(begun[i : i + 6]) for i in range(0, len(begun), 6)]
     assert grades[0] == grades[1]
-    assert len(set(begun)) == 18
+    assert [len({*begun}) for begun in grades] == [6] * 4
+    assert len({seed for begun in grades for seed in begun}) == 18
 
 
 def test_what_a_hidden_check_says_holds_nothing_of_its_inputs(examiner: Examiner) -> None:

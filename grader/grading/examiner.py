@@ -23,7 +23,7 @@ from grader.grading.cache import Outline, ReferenceCache, ReferenceNote
 from grader.grading.executors import CompileCache, ExecutorPrograms, ReferencePrograms
 from grader.grading.plan import JudgeExercise, RunCell, plan
 from grader.grading.resemblance import Resemblance
-from grader.grading.session import CheckRunner, GradingSession, record
+from grader.grading.session import CheckRunner, GradingSession, Judgement, record
 from grader.grading.worker_pair import ANSWER_S, EXERCISE_MIN_PER_S, OWN_MIN, NotebookClock, WorkerPair
 from grader.program.endpoints import namedtuples
 from grader.sandbox.accelerators import ON_CPUS, Hardware
@@ -96,6 +96,7 @@ class Examiner:
         seed = submission.seed(self.secret)
         session = GradingSession(self.runner, self.isolated(), seed)
         session.isolated.clock = NotebookClock(self.minutes)
+        found: list[tuple[Judgement, str]] = []  # with the text of the answer
         results: list[CheckResult] = []
         answers: dict[str, str] = {}  # by exercise
         try:
@@ -108,13 +109,24 @@ class Examiner:
                 elif only not in (None, step.exercise.id):
                     session.pass_by(step)
                 else:
-                    news = self._judge(step, session, seed, named, answers.get(step.exercise.id, ""))
-                    results += news
-                    judged(news)
+                    if not step.untouched and (named or self.notes.of(step.exercise).read):
+                        self.note(step.exercise)  # the programs of its own answers are known then
+                    found.append((session.judge_public(step), answers.get(step.exercise.id, "")))
                     if only is not None:
                         break
+            if only is None:  # else the process is where the checks are
+                session.isolated.rewind()
+                session.isolated.clock = NotebookClock(self.minutes)
+            for judgement, source in found:
+                news = session.judge_hidden(judgement)
+                if named and any(result.status == "failed" for result in news):
+                    news = self._name(judgement.exercise, news, seed, source)
+                results += news
+                judged(news)
         finally:
             session.isolated.drop()
+        failed = {result.exercise for result in results if result.status == "failed"}
+        notes += [note for note in session.notes if session.if_failed.get(note) in (None, *failed)]
         order = {check.id: i for i, check in enumerate(c for e in self.lesson.exercises for c in e.checks)}
         return Result(
             learner=submission.learner,
@@ -123,25 +135,16 @@ class Examiner:
             max_score=total(result.max_points for result in results),
             confinement=self.zygote.confined.level,
             duration_s=time.monotonic() - began,
-            notes=tuple(legible(note) for note in (*notes, *session.notes)),
+            notes=tuple(legible(note) for note in notes),
         )
 
-    def _judge(
-        self, step: JudgeExercise, session: GradingSession, seed: str, named: bool, source: str
-    ) -> list[CheckResult]:
-        """The results of an exercise's checks, with the misconception where it is known and to be named."""
-        exercise = step.exercise
-        if step.untouched or not named:
-            if not step.untouched and self.notes.of(exercise).read:
-                self.note(exercise)  # read, and not run: its programs are known then
-            return list(session.judge(step))
-        note, results = self.note(exercise), list(session.judge(step))
-        if any(result.status == "failed" for result in results):
-            note.take(self.notes.of(exercise))  # what another examiner found out meanwhile
-            again = partial(self.rehearse, reuse=True)
-            results = name_misconception(exercise, results, seed, note, again, source)
+    def _name(self, exercise: Exercise, results: list[CheckResult], seed: str, source: str) -> list[CheckResult]:
+        """`results` with the misconception, where it is known."""
+        note = self.note(exercise)
+        note.take(self.notes.of(exercise))  # what another examiner found out meanwhile
+        named = name_misconception(exercise, results, seed, note, partial(self.rehearse, reuse=True), source)
         self.keep(exercise)
-        return results
+        return named
 
     def note(self, exercise: Exercise, run: bool = True) -> ReferenceNote:
         """What is known of an exercise's own answers: from earlier runs, else by running the reference now, if it is to

@@ -8,8 +8,8 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -39,9 +39,6 @@ FAULTS = {
     "memory": ("crashed", "Your answer was stopped: it {}."),
     "flooded": ("failed", "Your answer returned too much: {}."),
 }
-DID_NOT_REPEAT = "One of your cells failed, but in a different way when it was run again."
-# Notes about cells that failed after a hidden check has asked something: which cells fail may spell what it asked.
-MOST_FAILED, MORE_FAILED = 8, "More of your cells failed."
 
 
 class CheckRunner:
@@ -92,7 +89,7 @@ class CheckRunner:
             text = guard(tree) if check.hidden else tree
             self._compiled[check.id] = compile(text, f"<check {check.id}>", "exec", dont_inherit=True)
         names = dict(self.setup) | {name: AnswerName(name) for name in self.answers} | {"Probe": ProbeSource}
-        before, asked = set_backend(isolated), isolated.asked
+        before, asked, isolated.first = set_backend(isolated), isolated.asked, not check.hidden
         isolated.seconds = exercise.timeout or ANSWER_S
         take_evidence()
         told: list[Any] = []
@@ -159,54 +156,77 @@ def record(check: Check, status: str, message: str = "", **found: str) -> CheckR
     )
 
 
+@dataclass(frozen=True)
+class Judgement:
+    """Results of an exercise's public checks, and where its hidden ones run (None: `results` are those of all)."""
+
+    exercise: Exercise
+    results: tuple[CheckResult, ...]
+    place: int | None = None
+
+
+def _without_running(exercise: Exercise, status: str, message: str, quotes: bool) -> Iterator[CheckResult]:
+    """Records of checks that do not run. What a learner's process says is told by the public ones alone."""
+    for check in exercise.checks:
+        yield record(check, status, "" if quotes and check.hidden else message)
+
+
 class GradingSession:
-    """Runs cells and judges exercises in one isolated pair of processes; `seed` determines the inputs of its checks."""
+    """Runs cells and judges exercises in one isolated pair of processes; `seed` determines the inputs of its checks.
+
+    All public checks of a notebook run before its first hidden one, and the hidden ones in a process that runs the
+    cells again. A process that a hidden check has asked something could tell of it in what it raises, by its load, and
+    by what the kernel counts for the whole machine, such as open files and inodes.
+    """
 
     def __init__(self, runner: CheckRunner, isolated: WorkerPair, seed: str) -> None:
         self.runner, self.isolated, self.seed = runner, isolated, seed
         self.notes: list[str] = []
+        self.if_failed: dict[str, str] = {}  # notes that count only where this exercise failed
         self.failed: list[CellOutcome] = []
-        self.told = 0  # how many of them after a hidden check has asked something
         self.bound: set[str] = set()
-        self.known: set[str] = set()  # those of them that no process can choose by what a hidden check asked
         self.answers: dict[str, list[CellOutcome]] = {}
         self.written: set[str] = set()  # names that the texts of the cells bind, whatever their process says later
-        self.undefined: dict[str, str] = {}  # names that a failed answer needs and no text has bound, by exercise
+        self.undefined: dict[str, list[str]] = {}  # exercises whose answers need a name that no text has bound
 
     def run(self, step: RunCell) -> None:
         """Run one cell; a cell that fails blocks nothing by itself."""
         limits = [self.runner.lesson.exercise(name).timeout or ANSWER_S for name in step.answers]
         seconds = sum(limits) if limits and step.label in step.answers else CELL_S
-        confided = self.isolated.confided
         ran = self.isolated.run_cell(step.source, step.label, seconds, step.passed, step.setup)
         self.bound |= ran.bound
-        self.known |= ran.sure
         self.written |= ran.binds
         where = f"the answer of {step.label}" if step.label in step.answers else f"your {step.label}"
         for name in sorted(ran.binds & self.undefined.keys()):
-            self.notes.append(
-                f"The answer of {self.undefined.pop(name)} needs `{name}`, which {where} defines below the checks. In "
-                "a notebook that runs from top to bottom it comes too late. Move that cell above them."
-            )
+            for exercise in self.undefined.pop(name):
+                note = (
+                    f"The answer of {exercise} needs `{name}`, which {where} defines below the checks. In a notebook "
+                    "that runs from top to bottom it comes too late. Move that cell above them."
+                )
+                self.notes.append(note)
+                self.if_failed[note] = exercise
         if ran.problem is not None:
             self.failed.append(ran)
-            note = f"Your {step.label} {ran.short}." if ran.repeats else DID_NOT_REPEAT
-            if not step.answers and not ran.stub:
-                self.told += confided
-                note = note if self.told <= MOST_FAILED else MORE_FAILED
-                self.notes += [note] * (note not in self.notes)
+            note = f"Your {step.label} {ran.short}."
+            if not step.answers and not ran.stub and note not in self.notes:
+                self.notes.append(note)
         for exercise in step.answers:
             self.answers.setdefault(exercise, []).append(ran)
 
     def judge(self, step: JudgeExercise) -> Iterator[CheckResult]:
-        """Run an exercise's checks one by one, or say why there is nothing to check."""
-        exercise = step.exercise
+        """Run all checks of an exercise one by one, in the process that ran its cells: for the course's own answers."""
         verdict = self._unjudged(step)
         if verdict is not None:
-            status, message, quotes = verdict
-            # What the cell raised is said once, by the public checks: it may tell what a hidden check asked before.
-            yield from (record(c, status, "" if quotes and c.hidden else message) for c in exercise.checks)
+            yield from _without_running(step.exercise, *verdict)
             return
+        self.isolated.prepare(step.exercise.names)
+        yield from self._run(step.exercise, step.exercise.checks)
+
+    def judge_public(self, step: JudgeExercise) -> Judgement:
+        """Run an exercise's public checks, or say why there is nothing to check."""
+        exercise, verdict = step.exercise, self._unjudged(step)
+        if verdict is not None:
+            return Judgement(exercise, tuple(_without_running(exercise, *verdict)))
         # Each name once, in an order of ours: the process may tell a text by names and their order.
         restored = sorted(self.runner.lesson.setup_names & set(self.isolated.prepare(exercise.names)))
         if restored:
@@ -216,46 +236,47 @@ class GradingSession:
                 "cells and answers use these values too. Use other names for your own values."
             )
         needs = set().union(*(ran.needs for ran in self.answers.get(exercise.id, [])))
-        undefined = needs - self.written - set(self.runner.lesson.setup_names)
-        late: Check | None = None
-        for check in exercise.checks:
-            if late is not None:  # after one ran out of time the rest are not waited for
+        for name in needs - self.written - set(self.runner.lesson.setup_names):
+            self.undefined.setdefault(name, []).append(exercise.id)
+        public = [check for check in exercise.checks if not check.hidden]
+        results = tuple(self._run(exercise, public))
+        place = self.isolated.place
+        hidden = [check for check in exercise.checks if check.hidden]
+        late = next((check for check, found in zip(public, results, strict=True) if found.status == "timeout"), None)
+        if hidden and late is None:
+            return Judgement(exercise, results, place)
+        return Judgement(exercise, (*results, *self._run(exercise, hidden, late)))
+
+    def judge_hidden(self, judged: Judgement) -> list[CheckResult]:
+        """Results of all checks of an exercise, of which the hidden ones run now; for exercises in order."""
+        exercise, found = judged.exercise, {result.id: result for result in judged.results}
+        if judged.place is not None:
+            self.isolated.advance(judged.place)
+            hidden = [check for check in exercise.checks if check.hidden]
+            found |= {result.id: result for result in self._run(exercise, hidden)}
+        return [found[check.id] for check in exercise.checks]
+
+    def _run(self, exercise: Exercise, checks: Iterable[Check], late: Check | None = None) -> Iterator[CheckResult]:
+        """Run checks one by one. After one ran out of time, `late`, the rest are not waited for.
+
+        Where a process ended, a check runs once more: that may not have been the answer's doing.
+        """
+        for check in checks:
+            if late is not None:
                 message = f"Not run, because the check before it ({late.title}) ran out of time."
                 yield record(check, "timeout", message, kind="timeout")
                 continue
-            result = self._run(check, exercise, self.isolated)
-            if result.status == "timeout":
-                late = check
-            if check.hidden:
-                self.isolated.confided = self.isolated.known is not None  # answers of the course's own may know
-            elif result.status == "failed" and self.isolated.confided:
-                result = self._retell(result, check, exercise)
-            if result.status == "failed":
-                self.undefined |= dict.fromkeys(undefined, exercise.id)
+            for _ in range(ATTEMPTS):
+                result = self.runner.run(check, exercise, self.isolated, self.seed)
+                if result.kind not in ("crashed", "broken"):
+                    break
+            late = check if result.status == "timeout" else None
             yield result
-
-    def _run(self, check: Check, exercise: Exercise, isolated: WorkerPair) -> CheckResult:
-        """Run a check, and where a process ended, once more: that may not have been the answer's doing."""
-        for _ in range(ATTEMPTS):
-            result = self.runner.run(check, exercise, isolated, self.seed)
-            if result.kind not in ("crashed", "broken"):
-                break
-        return result
 
     def pass_by(self, step: JudgeExercise) -> None:
         """Leave an exercise unjudged, and what comes after it as its checks would have left it."""
         if self._unjudged(step) is None:
             self.isolated.prepare(step.exercise.names)
-
-    def _retell(self, result: CheckResult, check: Check, exercise: Exercise) -> CheckResult:
-        """A public check's failure in the words of a process that no hidden check has asked anything: the answer may
-        have kept what one asked, and quote it in what it raises or returns."""
-        with self.isolated.fresh_copy() as clean:
-            second = self._run(check, exercise, clean)
-            self.isolated.adopt(clean)
-        if (second.status, second.kind, second.where) == (result.status, result.kind, result.where):
-            return replace(result, message=second.message)
-        return replace(result, message="It failed, but in a different way when it was run alone.")
 
     def _unjudged(self, step: JudgeExercise) -> tuple[str, str, bool] | None:
         """Status and message of an exercise that is not checked, and whether that message quotes the learner's process;
@@ -272,14 +293,13 @@ class GradingSession:
         fault = next((ran for ran in runs if ran.fault), None)
         if fault is not None:
             return "timeout" if fault.fault == "timeout" else "crashed", f"Your answer cell {fault.problem}.", False
-        missed = set().union(*(ran.needs for ran in runs)) - self.known
+        missed = set().union(*(ran.needs for ran in runs)) - self.bound
         lost = {name for ran in self.failed if ran not in runs for name in ran.binds}  # they would have bound these
-        for missing in sorted(missed) if missed & lost - self.bound else ():
+        for missing in sorted(missed & lost):
             for ran in self.failed:
                 if missing in ran.binds and ran not in runs:
-                    own = f"your {ran.label}" if ran.repeats else "one of your cells"
                     answers = {one.id for one in self.runner.lesson.exercises}
-                    label = f"the answer of {ran.label}" if ran.label in answers else own
+                    label = f"the answer of {ran.label}" if ran.label in answers else f"your {ran.label}"
                     message = f"Your answer needs `{missing}`, which {label} would define. That cell {ran.short}."
                     return "blocked", message, True
         broken = next((ran for ran in runs if ran.problem), None)

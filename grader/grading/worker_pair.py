@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from grader.checks.outcomes import CheckBroken, explained
 from grader.checks.verbs import AnswerName, ProbeSource, exception_names
@@ -32,6 +32,7 @@ LARGEST_EXPORT = MAX_BYTES + (1 << 20)  # a program, and what lies beside it: al
 # Exceptions of what the learner's machine has and this one has not, and what a learner is told about them.
 NOT_HERE = ("ModuleNotFoundError", "FileNotFoundError")
 AVAILABLE = "the notebook, the course's files and its packages"
+AGAIN = 2  # times as many seconds for a cell that runs again: it ended in time before
 NAME_LISTS = ("binds", "needs", "bound", "restored")
 
 
@@ -39,21 +40,29 @@ NAME_LISTS = ("binds", "needs", "bound", "restored")
 class CellOutcome:
     """How a cell ran: `problem` is None when it ran to its end, else a sentence; `stub`: it is an untouched stub.
 
-    `binds` and `needs` are the names in its text; `bound` are those that it came to bind, as its process says, and
-    `sure` as its text or a process says that knows nothing of hidden checks. `repeats`: a failure may be told, since it
-    is the same in such a process.
+    `binds` and `needs` are the names in its text; `bound` are those that it came to bind, as its process says.
     """
 
     label: str
     binds: frozenset[str] = frozenset()
     bound: frozenset[str] = frozenset()
-    sure: frozenset[str] = frozenset()
     needs: frozenset[str] = frozenset()
     problem: str | None = None
     short: str = ""
     fault: str | None = None
     stub: bool = False
-    repeats: bool = True
+
+
+class Told(NamedTuple):
+    """A request that changed the state of a worker, its seconds, and an identity of all cells up to it.
+
+    Without frames, it stands for the end of the worker by a fault: the next worker has heard no question.
+    """
+
+    frames: tuple[bytes, ...]
+    seconds: float
+    state: str
+    question: bool = False
 
 
 @contextlib.contextmanager
@@ -101,8 +110,12 @@ class WorkerPair:
         self.setup, self.classes, self.programs, self.known = setup, classes, programs, known
         self.seconds = ANSWER_S
         self.asked = 0
-        self.confided = False  # whether a hidden check has asked this notebook's process anything
-        self._history: list[tuple[dict[str, Any], float]] = []  # what a fresh worker is told again, with its seconds
+        self.first = False  # whether the next question is the first one of a public check
+        self._log: list[Told] = []  # all that changed the state of a worker since the setup, in the first pass
+        self._first_pass = True
+        self._history: list[Told] = []  # what of it a fresh worker is told again
+        self._place = 0  # up to where in the log the history goes
+        self._heard = 0  # how much of the history the worker has been told
         self._state = ""  # an identity of all of that
         self.clock = NotebookClock(math.inf)
         self._exports: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
@@ -131,31 +144,24 @@ class WorkerPair:
                     if fault.kind != "crashed":  # a process that ended may have been ended from outside
                         break
 
-    @contextlib.contextmanager
-    def fresh_copy(self, last: int | None = None) -> Iterator[WorkerPair]:
-        """The same notebook up to here, or to before request `last`, in processes that no check has asked anything.
+    @property
+    def place(self) -> int:
+        """How much has run up to here, for `advance`."""
+        return self._place
 
-        This notebook's own have ended before: what one holds or does shows in what the kernel counts for the whole
-        machine, such as open files, and another one could read it there.
-        """
-        if self._worker is not None:
-            self._worker.end()
-        self.drop()
-        programs = ExecutorPrograms(self.programs.zygote, self.programs.compiled)
-        clean = WorkerPair(self.setup, self.classes, programs, self.known, self.data)
-        clean._history, clean._state = self._history[:last], self._state
-        clean.clock, clean._names = self.clock, self._names
-        try:
-            yield clean
-        finally:
-            clean.drop()
+    def rewind(self) -> None:
+        """End the worker and go back to before the first cell: the next one has run nothing and was asked nothing."""
+        self._end_worker()
+        self._history, self._state, self._place, self._first_pass = [], "", 0, False
 
-    def adopt(self, clean: WorkerPair) -> None:
-        """Goes on in the processes of a fresh copy that has run all that this notebook has."""
-        self._worker, clean._worker = clean._worker, None
-        self.programs, clean.programs = clean.programs, self.programs
-        self.programs.beside = lambda: self._worker
-        self._places, self._exports, self.confided = clean._places, clean._exports, False
+    def advance(self, place: int) -> None:
+        """Have all run again that ran up to this place, which is none before the current one."""
+        for told in self._log[self._place : place]:
+            if told.frames:
+                self._history.append(told)
+            else:
+                self._end_worker()
+        self._state, self._place = self._log[place - 1].state if place else "", place
 
     def run_cell(
         self, source: str, label: str, seconds: float = CELL_S, passed: Sequence[str] = (), setup: bool = False
@@ -183,7 +189,7 @@ class WorkerPair:
             names = self._names[source]
             if isinstance(names, Fault):
                 raise names
-            if names["status"] != "ok" and not self.confided:  # a cell before it may have taught the shell to read it
+            if names["status"] != "ok":  # a cell before it may have taught the shell to read it
                 names = self._tell({"do": "read", "source": source}, CELL_S)
             if names["status"] != "ok":
                 place, quoted = _place_and_text(names)
@@ -192,22 +198,12 @@ class WorkerPair:
             reply = self._remembered(request, seconds)
         except Fault as fault:
             self.drop()
-            repeats = not self.confided or self._alone(request, seconds, fault.kind) == fault.kind
-            return replace(
-                known, problem=_fault_text(fault), short=_fault_text(fault), fault=fault.kind, repeats=repeats
-            )
-        bound = frozenset(reply["bound"])
-        known = replace(known, bound=bound, sure=frozenset() if self.confided else bound)
+            return replace(known, problem=_fault_text(fault), short=_fault_text(fault), fault=fault.kind)
+        known = replace(known, bound=frozenset(reply["bound"]))
         if reply["status"] == "ok":
-            return replace(known, sure=known.binds) if self.confided else known
+            return known
         if reply["status"] == "unattempted":
             return replace(known, problem="still raises NotImplementedError", short="is not attempted", stub=True)
-        if self.confided:
-            second = self._alone(request, seconds, "raised", last=-1)
-            if isinstance(second, str) or any(second[key] != reply[key] for key in ("status", "kind", "line")):
-                unclear = "raised an exception, but a different one when it was run again"
-                return replace(known, problem=unclear, short=unclear, repeats=False)
-            known, reply = replace(known, sure=frozenset(second["bound"])), second
         # In a note, no class of a learner's: its name may be a text of any kind.
         kind = reply["kind"] if reply["kind"] in exception_names() else "an exception class of its own"
         place, quoted = _place_and_text(reply)
@@ -217,44 +213,34 @@ class WorkerPair:
             quoted += f"\nThe grader has only {AVAILABLE}. Write other modules in a cell that begins with %%writefile."
         return replace(known, problem=f"raised {reply['kind']}{place}{quoted}", short=short)
 
-    def _alone(
-        self, request: dict[str, Any], seconds: float, ended: str, last: int | None = None
-    ) -> dict[str, Any] | str:
-        """The reply to `request`, or the kind of fault, of processes that no check has asked anything: this notebook's
-        own may tell by how a cell fails what a hidden check asked. `ended` is how it ended here."""
-        for attempt in range(ATTEMPTS):
-            try:
-                with self.fresh_copy(last) as clean:
-                    reply = clean._tell(request, seconds)
-                    if last is not None:  # what is left out is this request
-                        self.adopt(clean)
-                    return reply
-            except Fault as fault:
-                if fault.kind != "crashed" or ended == "crashed" or attempt == ATTEMPTS - 1:
-                    return fault.kind
-        raise AssertionError
-
     def prepare(self, answers: tuple[str, ...]) -> list[str]:
-        """Put setup names, configuration and mesh back before an exercise's checks; returns the names put back.
-
-        A process that a hidden check has asked something may choose which, so another one says it.
-        """
+        """Put setup names, configuration and mesh back before an exercise's checks; returns the names put back."""
         request = {"do": "prepare", "answers": list(answers)}
         for _ in range(ATTEMPTS):
             try:
-                restored = self._remembered(request, CELL_S)["restored"]
+                return list(self._remembered(request, CELL_S)["restored"])
             except Fault:
                 self.drop()
-                continue
-            said = self._alone(request, CELL_S, "", last=-1) if restored and self.confided else {"restored": restored}
-            return [] if isinstance(said, str) else list(said["restored"])
         return []
 
     def _remembered(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Tell the worker something that a replay has to tell it again."""
         self._state = identity(f"{self._state} {request}".encode())
         reply = self._tell(request, seconds)
-        self._history.append((request, seconds))
+        told = Told((encode(request),), seconds, self._state)
+        self._log.append(told)
+        self._history.append(told)
+        self._place, self._heard = len(self._log), len(self._history)
+        return reply
+
+    def _question(self, do: str, p: AnswerName | ProbeSource, payload: bytes, most: int = REPLY_LIMIT) -> bytes:
+        """Ask the worker. A second pass repeats the first question of a public check: an answer may keep something."""
+        asked = {"probe": p.text, "name": p.name} if isinstance(p, ProbeSource) else {"answer": p.name}
+        frames = encode({"do": do, **asked}), payload
+        reply = self._exchange(*frames, seconds=self.seconds, most=most)
+        if self.first:
+            self._log.append(Told(frames, self.seconds, self._state, question=True))
+            self._place, self.first = len(self._log), False
         return reply
 
     def fresh(self, reuse: bool = False) -> None:
@@ -262,8 +248,8 @@ class WorkerPair:
 
         With `reuse`, what the same cells exported before is taken from then instead of being traced again.
         """
-        self._history.clear()
-        self._state = ""
+        self._log, self._history, self._state, self._place, self._heard = [], [], "", 0, 0
+        self._first_pass = True
         self._earlier |= self._exports
         self._exports = dict(self._earlier) if reuse else {}
         if self._worker is not None:
@@ -277,7 +263,7 @@ class WorkerPair:
         """Call the answer, in the worker."""
         self.clock.check()
         self.asked += 1
-        return self._exchange(encode({"do": "ask", **_question(question)}), payload, seconds=self.seconds)
+        return self._question("ask", question, payload)
 
     @exchange()
     def export(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
@@ -286,8 +272,7 @@ class WorkerPair:
         self.asked += 1
         key = (self._state, question, payload)
         if key not in self._exports:
-            asked = encode({"do": "export", **_question(question)})
-            self._exports[key] = self._exchange(asked, payload, seconds=self.seconds, most=LARGEST_EXPORT)
+            self._exports[key] = self._question("export", question, payload, LARGEST_EXPORT)
         return self._exports[key]
 
     @exchange()
@@ -304,19 +289,22 @@ class WorkerPair:
 
     @property
     def worker(self) -> Process:
-        """The worker, forked when first needed and, after a fault, forked again with its cells run again."""
+        """The worker, forked when first needed and, after a fault or a step back, forked again and told all again."""
         lost: dict[int, int] = {}  # how often each request ended it
-        while self._worker is None:
+        while self._worker is None or self._heard < len(self._history):
             at = -1  # the setup
             try:
-                self._worker = start(self.programs.zygote, WORKER, self.programs.compiled, self.data)
-                self._setup()
-                for request, seconds in self._history:
-                    at += 1
+                if self._worker is None:
+                    self._worker = start(self.programs.zygote, WORKER, self.programs.compiled, self.data)
+                    self._setup(self._worker)
+                while self._heard < len(self._history):
+                    at, told = self._heard, self._history[self._heard]
                     self.clock.check()
-                    self._tell(request, seconds)
+                    self._exchange(*told.frames, seconds=AGAIN * told.seconds, at=self._worker)
+                    self._heard += 1
             except Fault as fault:
-                self.drop()
+                self._kill_worker()
+                self.programs.drop()
                 self.clock.check()
                 lost[at] = lost.get(at, 0) + 1
                 if at == -1 and lost[at] == ATTEMPTS:
@@ -326,17 +314,17 @@ class WorkerPair:
                     lost = {}
         return self._worker
 
-    def _setup(self) -> None:
-        ran = self._tell({"do": "setup", "source": self.setup}, CELL_S)
+    def _setup(self, worker: Process) -> None:
+        ran = self._tell({"do": "setup", "source": self.setup}, CELL_S, worker)
         if ran["status"] != "ok":
             raise CheckBroken(f"the course's setup raised {ran['kind']}: {ran['text']}")
 
-    def _exchange(self, *frames: bytes, seconds: float, most: int = REPLY_LIMIT) -> bytes:
-        return self.worker.exchange(*frames, seconds=seconds, most=most, beside=self.programs.executor)
+    def _exchange(self, *frames: bytes, seconds: float, most: int = REPLY_LIMIT, at: Process | None = None) -> bytes:
+        return (at or self.worker).exchange(*frames, seconds=seconds, most=most, beside=self.programs.executor)
 
-    def _tell(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def _tell(self, request: dict[str, Any], seconds: float, worker: Process | None = None) -> dict[str, Any]:
         try:
-            reply = read_reply(self._exchange(encode(request), seconds=seconds), seconds=seconds)
+            reply = read_reply(self._exchange(encode(request), seconds=seconds, at=worker), seconds=seconds)
             for names in (reply.setdefault(kind, []) for kind in NAME_LISTS):
                 if type(names) is not list or any(type(name) is not str for name in names):
                     raise Malformed("it lists something that is not a name")
@@ -346,14 +334,21 @@ class WorkerPair:
 
     def drop(self) -> None:
         """End both processes; the next question starts new ones and replays the cells."""
+        self._end_worker()
+        self.programs.drop()
+        if self._first_pass:
+            self._log.append(Told((), 0, self._state))
+            self._place = len(self._log)
+
+    def _end_worker(self) -> None:
+        """End the worker. The next one is told the cells, and none of the questions."""
+        self._kill_worker()
+        self._history = [told for told in self._history if not told.question]
+
+    def _kill_worker(self) -> None:
         if self._worker is not None:
             self._worker.kill()
-        self._worker = None
-        self.programs.drop()
-
-
-def _question(p: AnswerName | ProbeSource) -> dict[str, Any]:
-    return {"probe": p.text, "name": p.name} if isinstance(p, ProbeSource) else {"answer": p.name}
+        self._worker, self._heard = None, 0
 
 
 def _place_and_text(reply: dict[str, Any]) -> tuple[str, str]:

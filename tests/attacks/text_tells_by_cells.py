@@ -1,6 +1,7 @@
-"""Fails in those of its cells whose places are the bits of a hidden check's input, so that the notes spell it out. From
-the first one on, a process that has met no input runs them, in which all fail."""
+"""Fails in those of its cells whose places are the bits of a hidden check's input, so that the notes spell it out. The
+cells whose failures are noted run before any hidden check: they have met the input of the public one alone."""
 # tally: failed, failed
+# note: Your code cell 9 raised AssertionError
 # note: Your code cell 10 raised AssertionError
 # note: Your code cell 27 raised AssertionError
 # %% answer="tally"

@@ -1,7 +1,7 @@
 """Claims which names its cells have bound, so that the one which is called missing spells out a hidden check's input."""
 # tally: failed, failed
-# each: blocked, blocked, blocked
-# says each-example: needs `seen_0`, which your code cell 2 would define.
+# each: failed, failed, failed
+# says each-example: name 'seen_0' is not defined
 # %%
 seen_0, seen_1, seen_2, seen_3 = 1 / 0
 # %% answer="tally"

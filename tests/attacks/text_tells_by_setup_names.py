@@ -1,7 +1,7 @@
 """Claims as restored those of the setup's names whose places are the bits of a hidden check's input."""
 # tally: failed, failed
 # each: failed, failed, failed
-# note: Restored before the checks of guard-each: SCALE (set by the setup).
+# note: Restored before the checks of guard-each: P (set by the setup).
 # %% answer="tally"
 import gc
 
