@@ -19,7 +19,7 @@ HEADER = """\
 # `make lock UPGRADE=jax` the newest of one. Then run `make test` before you commit.
 """
 
-EXTRAS = ("widgets", "instructor", "book", "dev")
+EXTRAS = ("widgets", "instructor", "cluster", "postgresql", "book", "dev")
 OPTIONAL = ("torch", "keras")  # `make setup TORCH=no` leaves both out
 
 

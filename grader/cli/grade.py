@@ -6,16 +6,19 @@ import contextlib
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from typer import Argument, Option
 
 from grader.cli.app import JobsOption, LessonOption, PlatformOption, app, course_folder, open_course
 from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, warn, write
+from grader.cli.follow import Follower, publish
 from grader.core.faults import UnconfinedError
 from grader.core.layout import course_above
 from grader.core.points import number, phrase
@@ -24,10 +27,13 @@ from grader.course import Course
 from grader.course.deadlines import BadTable, Deadlines, iso, submission_time
 from grader.doctor.diagnosis import confinement_warning
 from grader.grading import batch
-from grader.grading.batch import Entry
-from grader.grading.cache import environment_fingerprint
+from grader.grading.batch import Engine, Entry
+from grader.grading.cache import Parts, environment_fingerprint
+from grader.grading.cluster import ClusterError, check_address, connect, grade_on
 from grader.grading.pool import Stopped, interruptible
 from grader.grading.regrade import PreviousGrades
+from grader.lms import object_store
+from grader.lms.object_store import StoreError, SubmissionStore, is_url
 from grader.reports import final_grades, terminal
 from grader.reports.final_grades import statement
 from grader.reports.roster import read_roster
@@ -39,11 +45,21 @@ if TYPE_CHECKING:
     from grader.lms.nbgrader_grades import StoredGrades
 
 
+OnOption = Annotated[
+    str | None,
+    Option("--on", metavar="CLUSTER", help="Grade on a Dask cluster: tls://host:8786, or local:4 for 4 workers here."),
+]
+
+
 @app.command()
 def grade(
-    submitted: Annotated[Path, Argument(metavar="DIR", help="Folder that contains <learner>/<lesson>/<lesson>.ipynb.")],
+    submitted: Annotated[
+        str, Argument(metavar="DIR", help="Folder or URL that contains <learner>/<lesson>/<lesson>.ipynb.")
+    ],
     lesson: LessonOption = None,
-    json: Annotated[Path | None, Option("--json", metavar="FILE", help="Also write the results to FILE.")] = None,
+    json: Annotated[
+        str | None, Option("--json", metavar="FILE", help="Also write the results to FILE or a URL.")
+    ] = None,
     jobs: JobsOption = None,
     force: Annotated[bool, Option("--force", help="Ignore cached results and grade everything.")] = False,
     allow_unsandboxed: Annotated[
@@ -56,6 +72,13 @@ def grade(
         bool, Option("--explain-changes", help="List checks whose points changed since the last grading, and why.")
     ] = False,
     platform: PlatformOption = "cpu",
+    on: OnOption = None,
+    follow: Annotated[
+        bool, Option("--follow", help="Grade what arrives in DIR until Ctrl-C; FILE is a folder.")
+    ] = False,
+    metrics: Annotated[
+        int | None, Option("--metrics", metavar="PORT", help="With --follow: Prometheus metrics on 127.0.0.1:PORT.")
+    ] = None,
 ) -> None:
     """Grade a folder of submissions.
 
@@ -64,32 +87,48 @@ def grade(
     graded, or its grade could not be stored.
     """
     course = open_course(lesson)
-    if submitted.is_file():
-        text = "Pass the folder that contains <learner>/<lesson>/<lesson>.ipynb."
-        raise fail(f"{submitted} is a file. {text} `grader check` grades a single notebook of your own.")
-    if not submitted.is_dir():
-        raise fail(f"There is no folder {submitted}. Pass the folder that contains <learner>/<lesson>/<lesson>.ipynb.")
-    refuse_unwritable("The results", json)
-    with refusing(batch.NothingToGrade):
-        entries = batch.find(submitted, course, lesson)
     machine = machine_for(platform)
+    if on is not None and not machine.platform.is_cpu:
+        raise fail(f"--on grades on CPUs. Omit --platform {platform}, or grade on this machine alone.")
+    with refusing(ClusterError):
+        check_address(on)
+    if metrics is not None and not follow:
+        raise fail("--metrics requires --follow.")
+    queue = open_submissions(submitted, course, gradebook)
+    if json is not None and is_url(json):
+        with refusing(StoreError):
+            object_store.writable(json)
+    else:
+        refuse_unwritable("The results", Path(json) / "results" if follow and json else Path(json) if json else None)
     warn(batch.without_secret(course))
-    warn(_about_strays(batch.strays(submitted, course)))
-    book = _open_gradebook(course, submitted, sorted({entry.lesson for entry in entries})) if gradebook else None
-    began, ours = time.monotonic(), environment_fingerprint(machine.edition)
+    ours = environment_fingerprint(machine.edition)
+    if follow:
+        if gradebook or explain_changes:
+            raise fail("--follow stores no grades and explains no changes. Run grader grade without it for that.")
+        follower = Follower(course, queue, lesson, json, ours, force)
+        publish(follower.metrics, metrics)
+        follow_queue(follower, lambda: grading_engine(course, on, jobs, machine, ours, allow_unsandboxed))
+    with refusing(batch.NothingToGrade, StoreError):
+        strays = list[Path]()
+        if isinstance(queue, SubmissionStore):
+            strays = [Path(name) for name in queue.fetch(lesson)]
+        folder = queue.folder if isinstance(queue, SubmissionStore) else queue
+        entries = batch.find(folder, course, lesson)
+    warn(_about_strays(strays or batch.strays(folder, course)))
+    book = _open_gradebook(course, folder, sorted({entry.lesson for entry in entries})) if gradebook else None
+    began = time.monotonic()
     last = PreviousGrades(course, entries, ours) if explain_changes else None
     view = ClassView(course, entries, machine)
     before = {} if force else batch.graded_before(course, view.entries, ours)
     stopped = None
     try:
-        with interruptible(), view.bar:
-            batch.grade(
-                course, view.entries, jobs, view.add, allow_unsandboxed=allow_unsandboxed,
-                on_confined=lambda confined: warn(confinement_warning(confined)), edition=ours, before=before,
-                machine=machine,
-            )  # fmt: skip
+        with interruptible(), view.bar, grading_engine(course, on, jobs, machine, ours, allow_unsandboxed) as engine:
+            engine(view.entries, view.add, before)
     except UnconfinedError as problem:
         raise fail(f"Nothing was graded. {problem} If you trust every notebook, add --allow-unsandboxed.") from None
+    except ClusterError as problem:
+        text = f"Graded: {len(view.done)} of {phrase(len(entries), 'notebook')}."
+        raise fail(f"{problem} {text} The same command continues from there.", 1) from None
     except Stopped as signal:
         stopped = signal
     done = {entry: view.done[entry] for entry in entries if entry in view.done}
@@ -99,8 +138,12 @@ def grade(
             by_notebook = {(c.now.learner, c.now.lesson): c.to_json() for c in changes} if explain_changes else None
             again = "The results cannot be written to {}: {}. Run the same command again."
             dated = [replace(one, submitted=submission_time(entry.path)) for entry, one in done.items()]
-            now = iso(datetime.now(UTC).replace(microsecond=0))
-            write(json, document(dated, by_notebook, now), again)
+            text = document(dated, by_notebook, iso(datetime.now(UTC).replace(microsecond=0)))
+            if is_url(json):
+                with refusing(StoreError):
+                    object_store.write(json, text)
+            else:
+                write(Path(json), text, again)
     finally:
         view.close()
         if explain_changes:
@@ -122,6 +165,54 @@ def grade(
     if unstored:
         raise fail(
             f"Graded, but not stored in the gradebook: {_names(unstored)}. nbgrader autograde prints the reason.", 1
+        )
+
+
+def open_submissions(submitted: str, course: Course, gradebook: bool) -> Path | SubmissionStore:
+    """Returns the folder or the object store to grade, or ends the command with a message."""
+    if is_url(submitted):
+        if gradebook:
+            raise fail("--gradebook grades the folder that nbgrader uses. Copy the submissions there first.")
+        return SubmissionStore(submitted, course)
+    folder, expected = Path(submitted), "Pass the folder that contains <learner>/<lesson>/<lesson>.ipynb."
+    if folder.is_file():
+        raise fail(f"{folder} is a file. {expected} `grader check` grades a single notebook of your own.")
+    if not folder.is_dir():
+        raise fail(f"There is no folder {folder}. {expected}")
+    return folder
+
+
+def follow_queue(follower: Follower, open_engine: Callable[[], AbstractContextManager[Engine]]) -> NoReturn:
+    """Grades what arrives until the command is stopped, which it reports."""
+    try:
+        with interruptible(), open_engine() as engine:
+            follower.follow(engine)
+    except UnconfinedError as problem:
+        raise fail(f"Nothing was graded. {problem} If you trust every notebook, add --allow-unsandboxed.") from None
+    except ClusterError as problem:
+        raise fail(f"{problem} The same command continues from there.", 1) from None
+    except Stopped as signal:
+        graded = phrase(sum(follower.metrics.counts.values()), "notebook")
+        raise fail(f"Stopped after {graded}. The same command continues from there.", signal.status) from None
+    raise AssertionError
+
+
+@contextlib.contextmanager
+def grading_engine(
+    course: Course, on: str | None, jobs: int | None, machine: Hardware, edition: Parts, allow_unsandboxed: bool
+) -> Iterator[Engine]:
+    """Yields what grades entries: the processes of this machine, or the workers of the cluster `on`."""
+    about: dict[str, Any] = {"allow_unsandboxed": allow_unsandboxed, "edition": edition}
+    about["on_confined"] = lambda confined: warn(confinement_warning(confined))
+    if on is None:
+        yield lambda entries, add, before: batch.grade(
+            course, entries, jobs, add, machine=machine, before=before, **about
+        )
+        return
+    refused = lambda worker, reason: warn(f"The worker {worker} gets no notebooks, because it {reason}.")
+    with connect(on, course) as client:
+        yield lambda entries, add, before: grade_on(
+            client, course, entries, add, before=before, on_refused=refused, **about
         )
 
 

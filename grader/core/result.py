@@ -185,6 +185,11 @@ def grader_fault(learner: str, lesson: str, reason: str) -> Result:
     return Result(learner, lesson, problem=f"The grader itself failed: {reason.rstrip('.')}.", fault="grader")
 
 
+def unreadable(learner: str, lesson: str, points: float, problem: Exception, seconds: float = 0.0) -> Result:
+    """Returns the result of a file that is not a notebook that can be graded (`grader.core.notebook.Unreadable`)."""
+    return Result(learner, lesson, (), points, duration_s=seconds, problem=str(problem), fault="submission")
+
+
 class NoResults(Exception):
     """A file does not contain results as `document` writes them; the text says what is wrong."""
 

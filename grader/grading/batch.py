@@ -40,6 +40,10 @@ class Entry:
     lesson: str
 
 
+# Grades entries: it gets them, a callback for each result, and cached results.
+Engine = Callable[[list[Entry], Callable[[Entry, Result], None], Mapping[Entry, Result]], object]
+
+
 class NothingToGrade(Exception):
     """No submission where one was looked for; the text states what was expected there."""
 
@@ -164,7 +168,7 @@ def grade(
             ]
             pool.map(
                 requests,
-                lambda i, reply, todo=todo: note(todo[i], _result(todo[i], reply)),  # type: ignore[misc]
+                lambda i, reply, todo=todo: note(todo[i], as_result(todo[i], reply)),  # type: ignore[misc]
                 lambda i, news, todo=todo: on_judged and on_judged(todo[i], list(map(CheckResult.from_json, news))),  # type: ignore[misc]
             )
     return [done[entry] for entry in entries]
@@ -178,7 +182,8 @@ def private_folders(course: Course, entries: Iterable[Entry]) -> set[str]:
     return {os.path.realpath(place) for place in (*(one.root for one in courses), course.home, *submitted)}
 
 
-def _result(entry: Entry, reply: Any) -> Result:
+def as_result(entry: Entry, reply: Any) -> Result:
+    """Returns the result that an examiner replied with, or that of a fault."""
     try:
         if not isinstance(reply, Fault):
             return Result.from_json(reply)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import sys
@@ -12,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from grader.core.faults import Fault, ZygoteEnded
+from grader.core.faults import Fault, GraderFault, ZygoteEnded
 from grader.core.notebook import Unreadable, read_bytes, read_submission
-from grader.core.result import CheckResult, Result, grader_fault
+from grader.core.result import CheckResult, Result, grader_fault, unreadable
 from grader.course import Course
-from grader.grading.cache import Parts, ResultCache
+from grader.grading.cache import Parts, ResultCache, lesson_fingerprint
 from grader.grading.examiner import Examiner
 from grader.grading.executors import CompileCache
 from grader.grading.pool import NEWS
@@ -53,23 +54,29 @@ class ExaminerServer:
             self.examiners[lesson] = Examiner(text, self.zygote, self.secret, self.build, self.machine)
         return self.examiners[lesson]
 
-    def grade(self, path: str, learner: str, lesson: str, only: str | None = None, **options: Any) -> Result:
+    def grade(
+        self, learner: str, lesson: str, path: str = "", only: str | None = None, *,
+        notebook: str | None = None, text: str | None = None, **options: Any,
+    ) -> Result:  # fmt: skip
         """Grade one notebook, or with `only` one exercise of it; what cannot be graded is a result with a problem.
 
-        That of a whole notebook is cached, if results are cached. `options` are those of `Examiner.grade`.
+        That of a whole notebook is cached, if results are cached. `notebook` is the content of the file as base64,
+        where another machine has read it, and `text` the `lesson_fingerprint` that it has to be graded with. `options`
+        are those of `Examiner.grade`.
         """
         began = time.monotonic()
+        if text is not None and lesson_fingerprint(self.course.lesson(lesson)) != text:
+            raise GraderFault(f"{lesson} was changed on this machine during the run")
         try:
-            notebook = read_bytes(Path(path))
-            submission = read_submission(notebook, learner, lesson)
+            content = read_bytes(Path(path)) if notebook is None else base64.b64decode(notebook)
+            submission = read_submission(content, learner, lesson)
         except Unreadable as problem:
-            points, seconds = self.course.lesson(lesson).points, time.monotonic() - began
-            return Result(learner, lesson, (), points, duration_s=seconds, problem=str(problem), fault="submission")
+            return unreadable(learner, lesson, self.course.lesson(lesson).points, problem, time.monotonic() - began)
         graded = self.examiner(lesson).grade(submission, only, **options)
         notes = (self.notes[lesson], *graded.notes) if lesson in self.notes else graded.notes
         result = replace(graded, platform=self.machine.platform.name, notes=notes)
         if self.cache is not None and only is None:
-            self.cache.keep(result, notebook)
+            self.cache.keep(result, content)
         return result
 
     def prepare(self, learner: str, lesson: str, exercise: str) -> Result:

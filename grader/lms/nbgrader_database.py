@@ -105,7 +105,26 @@ class Database:
                 except BlockingIOError:
                     waiting()
                     fcntl.flock(lock, fcntl.LOCK_EX)
+            if self.engine.dialect.name == "postgresql":
+                stack.enter_context(self._alone_on_server(waiting))
             yield
+
+    @contextlib.contextmanager
+    def _alone_on_server(self, waiting: Callable[[], None]) -> Iterator[None]:
+        """Holds a lock in the PostgreSQL server: a lock file does not keep graders on other machines out. The server
+        releases it when the connection ends, also that of a killed grader."""
+        try:
+            with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                key = {"key": int.from_bytes(b"grader", "big")}
+                if not connection.execute(text("select pg_try_advisory_lock(:key)"), key).scalar():
+                    waiting()
+                    connection.execute(text("select pg_advisory_lock(:key)"), key)
+                try:
+                    yield
+                finally:
+                    connection.execute(text("select pg_advisory_unlock(:key)"), key)
+        except SQLAlchemyError as problem:
+            raise self.unusable(problem) from None
 
     def prepare(self) -> None:
         """Lets others read while one writes, and finds rows by index; both stay with the file."""
