@@ -114,7 +114,7 @@ program = fast.lower(replicated, sharded_xs, sharded_ys).compile()
 print_collectives(program)
 
 # %% [markdown]
-# The compiler inserted the communication. In an [all-reduce](../docs/glossary.md#all-reduce), the devices add up their parts of the gradient, which has 16,640 elements here, one for each parameter. Part III of the course teaches how to choose shardings, and the checks of its exercises inspect compiled programs in this way.
+# The compiler inserted the communication. In an [all-reduce](../docs/glossary.md#all-reduce), the devices add up their parts of the gradient, which has 16,640 elements here, one for each parameter. If you know MPI, this is `MPI_Allreduce`, but the compiler calls it for you. Part III of the course teaches how to choose shardings, and the checks of its exercises inspect compiled programs in this way.
 #
 # ## From Python to the chip
 # JAX turns a Python function into machine code in four steps.
@@ -174,7 +174,15 @@ print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, backend {jax.defa
 grader.learning.course_map()
 
 # %% [markdown]
-# Start with lesson 01 if you are new to JAX. Start with 03 if you know NumPy well and have seen a tracer. Start with 16 if you already train on one device and want to use several. The [glossary](../docs/glossary.md) explains the terms.
+# Choose one of three paths through the course, and take its lessons in the order of this table. Every lesson states what it requires.
+#
+# | path | lessons |
+# |---|---|
+# | I train models | 00 to 11, 13 to 15, 25, 27 |
+# | I scale models | 00 to 09, 14, 15, 25, 16 to 21, 24, 26 |
+# | I do science with gradients | 00 to 09, 12 to 17, 22, 28 |
+#
+# If you scale models, also read *Deeper: accumulate gradients* in lesson 09, and leave *Deeper: a cache on eight devices* in lesson 25 until after lesson 20. Start with 03 if you know NumPy well and have seen a tracer. Start with 16 if you already train on one device, know attention, and want to use several devices. The [glossary](../docs/glossary.md) explains the terms.
 #
 # ## Summary
 #
@@ -188,15 +196,9 @@ grader.learning.course_map()
 
 # %% [markdown]
 # ## Deeper: the lessons and their topics
-# The course has four parts. You need not take all lessons in order. The picture shows what each lesson requires, and which lessons belong to three paths through the course.
+# The course has four parts. The picture shows what each lesson requires, and which lessons belong to the three paths.
 #
-# ![Lessons 00 to 08 follow each other. Below them, arrows lead from each lesson to those that build on it. Training (09) leads to NNX (10), profiling (14) and data parallelism (18). NNX leads to MNIST (11). Profiling leads to memory and precision (15), which leads to attention (25) and, with state (12), to Pallas (22). Sharding (16) leads to explicit sharding (17), data parallelism (18) and shard_map (19), which leads to tensor parallelism (20), pipelines and experts (21) and escape hatches (23). Letters mark the lessons of the three paths.](../images/start_here_lessons.svg)
-#
-# | path | lessons |
-# |---|---|
-# | I train models | 00 to 11, 13 to 15, 25, 27 |
-# | I scale models | 00 to 09, 14 to 21, 24 to 26 |
-# | I do science with gradients | 00 to 09, 12 to 17, 22, 28 |
+# ![Lessons 00 to 08 follow each other. Below them, arrows lead from each lesson to those that build on it. Training (09) leads to NNX (10), profiling (14), data parallelism (18) and attention (25). NNX leads to MNIST (11). Profiling leads to memory and precision (15), which leads, with state (12), to Pallas (22). Sharding (16) leads to explicit sharding (17), data parallelism (18) and shard_map (19), which leads to tensor parallelism (20), pipelines and experts (21) and escape hatches (23). Letters mark the lessons of the three paths.](../images/start_here_lessons.svg)
 #
 # | | lesson | topics |
 # |---|---|---|

@@ -163,7 +163,7 @@ for container in ({"w": x, "b": x}, {"b": x, "w": x}, [x, x], (x, x)):
 print_traces(lambda container: container, "f({'w': x, 'b': x})", "f({'b': x, 'w': x})", "f([x, x])", "f((x, x))")
 
 # %% [markdown]
-# The order of a dict's keys does not matter, but a list and a tuple have different structures. The key also contains the devices and shardings of the arguments (16) and settings such as the matmul precision.
+# The order of a dict's keys does not matter, but a list and a tuple have different structures. The key also contains the devices and shardings of the arguments (16) and settings such as the precision of products (15).
 
 # %% [markdown] predict="jit-weak-loop"
 # `add(total, number)` is compiled. A loop starts with `total = 0.0` and runs `total = add(total, number)` for five float32 numbers. How many traces are there?

@@ -191,7 +191,7 @@ plots.show(
 # - In **forward mode**, `jax.jvp`, JAX computes each value together with its derivative, the **tangent**.
 # - In **reverse mode**, `jax.vjp`, a forward pass computes the values and stores those that the rules need. Then the **backward pass** goes from the result back to the inputs. For each value it computes the derivative of the result with respect to this value, the **cotangent**.
 #
-# `jax.grad` uses reverse mode.
+# `jax.grad` uses reverse mode. The tangents of the results depend linearly on those of the inputs, so they are computed by a linear program. The backward pass runs this program from the end to the beginning and **transposes** each operation. The transpose of `t @ w` is `g @ w.T`.
 #
 # Compare the jaxprs of `f`, of its forward mode and of its gradient. The `cos` comes from the rule of `sin`.
 

@@ -558,7 +558,7 @@ print("means", normalised.mean(0).round(4), " standard deviations", normalised.s
 
 # %% [markdown]
 # ## Deeper: vmap on several devices
-# *Read this section after lesson 16.* A function can constrain how its arrays are sharded over a mesh of devices. Under `vmap`, it does not see the mapped axis, so its constraint cannot mention that axis. `spmd_axis_name` is the name of the mesh axis over which `vmap` partitions the mapped axis. An `AbstractMesh` describes a mesh without its devices, which is enough to see the effect.
+# *Read this section after lesson 19.* A function can constrain how its arrays are sharded over a mesh of devices. Under `vmap`, it does not see the mapped axis, so its constraint cannot mention that axis. `spmd_axis_name` is the name of the mesh axis over which `vmap` partitions the mapped axis. An `AbstractMesh` describes a mesh without its devices, which is enough to see the effect.
 
 # %%
 from jax.sharding import AbstractMesh, AxisType, NamedSharding

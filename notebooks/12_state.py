@@ -39,7 +39,7 @@ from grader.learning.inspection import print_error, time_ms
 
 # %% [markdown]
 # ## A counter in a compiled function
-# Programs have **state**, which is data that one call changes and a later call reads. You have met four kinds in this course: the optimizer state (09), the Variables of a module (10), metrics (11), and random keys (07). In Python, state is usually an attribute of an object.
+# Programs have **state**, which is data that one call changes and a later call reads. Examples are the optimizer state (09), random keys (07) and, if you have read about them, the Variables of a module (10). In Python, state is usually an attribute of an object.
 
 
 # %%

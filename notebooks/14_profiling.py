@@ -581,7 +581,7 @@ print(f"arguments of the compiled program: {program.memory_analysis().argument_s
 print_error(lambda: jnp.zeros((1024,) * 5))
 
 # %% [markdown]
-# The large program was compiled on this computer, and only the creation of a large array fails. So you can find out whether a model fits, and what its step costs, before you rent a machine. Lesson 16 shows how to include the sharding.
+# The large program was compiled on this computer, and only the creation of a large array fails. So you can find out whether a model fits, and what its step costs, before you rent a machine. To include shardings, see *Deeper: memory during a step* in lesson 18.
 
 # %% [markdown]
 # ## Deeper: compile before the first request

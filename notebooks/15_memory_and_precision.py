@@ -19,7 +19,7 @@
 # Arguments exist before and after the call. Temporary memory is needed only while the function runs.
 # </details>
 #
-# 3. From 01: `total` is the bfloat16 number 256. What is `total + 1`?
+# 3. From 01, *Deeper: 16-bit floats*: `total` is the bfloat16 number 256. What is `total + 1`?
 #
 # <details><summary>Answer</summary>
 #
@@ -431,7 +431,7 @@ print(
 
 # %% [markdown]
 # ## Deeper: offload to host memory
-# Instead of being recomputed, a residual can be moved to host memory, which is much larger, until the backward pass needs it. The method `addressable_memories` lists the kinds of memory that a device can use. `"pinned_host"` is host memory that an accelerator can access directly. Every sharding has a [memory kind](../docs/glossary.md#memory-kind), and `device_put` copies arrays from one kind to another.
+# Instead of being recomputed, a residual can be moved to host memory, which is much larger, until the backward pass needs it. The method `addressable_memories` lists the kinds of memory that a device can use. `"pinned_host"` is host memory that an accelerator can access directly. A *sharding* (lesson 16) states where an array is stored, including the [memory kind](../docs/glossary.md#memory-kind). `SingleDeviceSharding(device, memory_kind=...)` means this memory of this device, and `device_put` copies an array there.
 
 # %%
 device = jax.devices()[0]
@@ -499,7 +499,7 @@ for name, options in {"default": {}, "prevent_cse=False": {"prevent_cse": False}
     print(f"{name:17s} {barriers} barrier, {products:.1f} products in the compiled program")
 
 # %% [markdown]
-# Only the first program has a barrier. Yet on a CPU, XLA computed 5 products in both programs, as without a checkpoint, although the jaxpr contains 7. So outside of loops the compiler often decides what to recompute, and `jax.checkpoint` is most useful in the body of a `scan`. Judge a checkpoint by the residuals or, in a loop, by the temporary memory. XLA for GPUs and TPUs also has its own rematerialization pass, which recomputes values if a program does not fit in memory. `jax.config.update("jax_compiler_enable_remat_pass", False)` disables it. Versions of JAX after 0.10.2 also have `jax.custom_remat`, with which the author of a function decides what is stored and how the rest is recomputed.
+# Only the first program has a barrier. The jaxpr with a checkpoint contains 7 products, and without one there would be 5. On a CPU, both compiled programs have 5, so XLA removed the recomputation in spite of the barrier. Outside of loops the compiler often decides what to recompute, and `jax.checkpoint` is most useful in the body of a `scan`. Judge a checkpoint by the residuals or, in a loop, by the temporary memory. XLA for GPUs and TPUs also has its own rematerialization pass, which recomputes values if a program does not fit in memory. `jax.config.update("jax_compiler_enable_remat_pass", False)` disables it. Versions of JAX after 0.10.2 also have `jax.custom_remat`, with which the author of a function decides what is stored and how the rest is recomputed.
 #
 # ## Deeper: the precision of products
 # The dtype of an array determines how it is stored. A product of float32 arrays may still be computed with fewer bits. By default, TPUs round its factors to bfloat16, and recent NVIDIA GPUs to TF32. CPUs use all bits. The argument `precision`, or `jax.default_matmul_precision` for a whole block, controls this.
@@ -665,7 +665,7 @@ updates, counts = careful.update(jnp.array([1.0, jnp.nan]), careful.init(jnp.zer
 print("update", updates, " not finite so far:", counts.total_notfinite)
 
 # %% [markdown]
-# After five such updates in a row, it applies the next one anyway. In NNX, `nnx.remat` is `jax.checkpoint` for modules.
+# After five such updates in a row, it applies the next one anyway. In NNX (lesson 10), `nnx.remat` is `jax.checkpoint` for modules.
 #
 # ## Deeper: the memory of a GPU
 # On a GPU, JAX reserves 75% of the memory at its first operation. `memory_stats()` of a device shows how much of this memory is in use. On a CPU it returns `None`.

@@ -54,7 +54,7 @@ print(mesh)
 print(np.vectorize(lambda device: device.id)(mesh.devices))  # the id of each device, at its position
 
 # %% [markdown]
-# The axes have the type **Auto**. Code for one device then runs unchanged, and the compiler chooses every placement you do not specify. The default type, **Explicit**, is the topic of [lesson 17](17_explicit_sharding.ipynb).
+# The axes have the type **Auto**. Code for one device then runs unchanged, and the compiler chooses every placement you do not specify. Choose the default, **Explicit** ([lesson 17](17_explicit_sharding.ipynb)), to read and control the shardings of intermediate values. Both compile to similar programs.
 #
 # ## A spec names mesh axes
 # A `PartitionSpec`, usually imported as `P`, states how an array is partitioned. It has an entry for each axis of the *array*, which names the *mesh* axis that partitions this array axis. In `P("a", "b")`, the mesh axis `a` partitions the rows of a matrix, and `b` partitions its columns.
@@ -82,9 +82,9 @@ print("device 1:", ba.addressable_shards[1].index)
 plots.show_shardings([ba], "The second sharding of an array (8, 8).")
 
 # %% [markdown]
-# `ba` behaves like any other array, with the shape and values of `x`.
+# `ba` has the shape and values of `x`.
 #
-# An entry may also be a tuple of mesh axes, or `None` for an axis that is not partitioned. Here are six more specs. If a shard shows several ids, each of these devices stores a copy of it.
+# An entry may also be a tuple of mesh axes, or `None` for an axis that is not partitioned. Below are six more specs. If a shard shows several ids, each of these devices stores a copy.
 
 # %%
 specs = P("a", None), P(None, "b"), P(), P(("a", "b"), None), P(("b", "a"), None), P(None, ("a", "b"))
@@ -171,7 +171,7 @@ print_communication("lhs @ rhs", jnp.matmul, lhs, rhs)
 plots.show_shardings({"lhs": lhs, "rhs": rhs, "lhs @ rhs": lhs @ rhs}, "The product is sharded along both axes.")
 
 # %% [markdown]
-# Nothing is communicated. This changes if the summed axis is partitioned.
+# This changes if the summed axis is partitioned.
 #
 # ![The product lhs @ rhs, twice. Above, the rows of lhs are partitioned along a and the columns of rhs along b. Device 5 stores row block 2 and column block 1 and computes its shard alone. Below, the summed axis is partitioned along a, in the columns of lhs and the rows of rhs. Each device computes a table of full size with a part of every sum, and an all-reduce adds these tables.](../images/sharding_dot.svg)
 

@@ -67,7 +67,7 @@ with jax.set_mesh(auto):
 print("the result is stored as", result.sharding.spec)
 
 # %% [markdown]
-# `jax.typeof` returns the type that JAX has for a value. Here it contains the dtype and the shape. A concrete array has the attribute `sharding`, but `hidden` is only a tracer. You notice a bad choice only after compilation.
+# `jax.typeof` returns the type that JAX has for a value. Here it contains the dtype and the shape. A concrete array has the attribute `sharding`, but `hidden` is only a tracer.
 #
 # On an **Explicit** axis ([axis types](../docs/glossary.md#axis-type)), the sharding is part of the type. JAX computes it during tracing. `jax.make_mesh` creates Explicit axes by default, and this notebook uses the following mesh from now on.
 
@@ -115,7 +115,7 @@ print_error(lambda: table + table.T)  # rule 3
 print_error(lambda: column + other)  # rule 4
 
 # %% [markdown]
-# The first message lists the two specs. The second shows a result with `data` twice.
+# The second message shows a result with `data` twice.
 #
 # ## Change a sharding with reshard
 # After such an error, choose a sharding. `jax.reshard` returns the same values with another sharding, also inside `jit`.
@@ -265,7 +265,7 @@ for name, function in (("island", island), ("replicated first", jax.jit(replicat
 # In the island, each device sends one row to its neighbour. The other function gathers all rows on every device. An island must receive each JAX array from outside as an argument.
 #
 # ## One transformer block in three modes
-# We now write a transformer block in three modes. The batch is partitioned along `data`. The attention heads and the hidden units are partitioned along `model`. Two products sum over a partitioned axis, and the function that computes them is an argument.
+# We now write a transformer block in three modes. In attention ([lesson 25](25_attention.ipynb)), each *head* averages the values of all tokens, with weights from its queries and keys. Heads are independent until the product with `out` sums over them, and hidden units until the product with `down`. We partition both along `model`, and the batch along `data`. So only these two products sum over a partitioned axis. The argument `summed` computes them.
 
 # %%
 BATCH, TIME, FEATURES, HEADS, SIZE, HIDDEN = 8, 16, 32, 4, 8, 64
@@ -277,12 +277,13 @@ def norm(x):
 
 def block(params, x, summed):
     """Attention and an MLP. x (B, T, D) -> (B, T, D). `summed` is an einsum over a partitioned axis."""
+    # An einsum sums over the letters that are missing after the arrow: b example, t and s token, h head, f hidden unit
     query, key, value = jnp.einsum("btd,cdhk->cbthk", norm(x), params["qkv"])
     scores = jnp.einsum("bthk,bshk->bhts", query, key) / math.sqrt(SIZE)
     mixed = jnp.einsum("bhts,bshk->bthk", jax.nn.softmax(scores), value)
-    x = x + summed("bthk,hkd->btd", mixed, params["out"])
+    x = x + summed("bthk,hkd->btd", mixed, params["out"])  # sums over the heads
     hidden = jax.nn.gelu(norm(x) @ params["up"])
-    return x + summed("btf,fd->btd", hidden, params["down"])
+    return x + summed("btf,fd->btd", hidden, params["down"])  # sums over the hidden units
 
 
 # %%
@@ -579,7 +580,7 @@ print(jax.typeof(lookup(embedding, words)))
 print_collectives(jax.jit(lookup).lower(embedding, words).compile())
 
 # %% [markdown]
-# `jnp.zeros_like` uses the type of its argument. Therefore the state of an optimizer gets the shardings of the parameters, even in a jitted `init`. In Auto mode, these zeros depend on no input of the compiled function, so the compiler replicates them.
+# `jnp.zeros_like` uses the type of its argument. Therefore the state of an optimizer gets the shardings of the parameters, even in a jitted `init`. In Auto mode, these zeros depend on no input of the compiled function, so the compiler replicates them on the devices of the mesh. Without `jax.set_mesh`, they would be on one device (lesson 18).
 
 # %%
 for its_mesh in (auto, mesh):

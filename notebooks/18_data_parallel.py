@@ -112,7 +112,7 @@ replicated = NamedSharding(mesh, P())  # the whole array on each device
 sharded = NamedSharding(mesh, P("data"))  # an eighth of the array's first axis on each device
 
 # %% [markdown]
-# On an **Auto** axis ([axis types](../docs/glossary.md#axis-type)), the compiler partitions the computation, starting from the shardings of the arguments. Code that was written for one device then runs on eight unchanged. We choose only the placement. (The default is Explicit axes, which [lesson 17](17_explicit_sharding.ipynb) teaches.)
+# On an **Auto** axis ([axis types](../docs/glossary.md#axis-type)), the compiler partitions the computation, starting from the shardings of the arguments. Code that was written for one device then runs on eight unchanged. We choose only the placement. Explicit axes ([lesson 17](17_explicit_sharding.ipynb)) would reject our FSDP, whose rule partitions some biases along the mesh axis that partitions the batch (*Deeper: Explicit and Manual axes*).
 #
 # ## Data parallelism
 # Every device stores the whole model and an eighth of the batch. So we replicate the parameters and the optimizer's state, and shard the batch. In the picture, each number and colour is a device.
@@ -258,7 +258,7 @@ plots.show(f"Parameters, Adam's state and batch on the first device, as stacked 
 #
 # - [x] whole, on one device | Right. Adam's `init` uses the shapes of its arguments and none of their values. So the compiled program has no inputs, and it runs on the default device.
 # - [ ] sharded like the parameters | That is what we want. But zeros depend on no argument, so no sharding propagates to them.
-# - [ ] whole, on every device | Zeros are replicated in a program that also uses the values of the parameters, because it runs on all eight devices. Adam's `init` uses only shapes.
+# - [ ] whole, on every device | This happens under `jax.set_mesh`, as in lesson 17, because the program then runs on the devices of the mesh. Here no mesh is set.
 
 # %%
 shapes = jax.eval_shape(optimizer.init, params_fsdp)  # the shapes of the state, without the state

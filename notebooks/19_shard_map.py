@@ -198,7 +198,7 @@ mapped = {name: jax.shard_map(COLLECTIVES[name], in_specs=P("d"), out_specs=out)
 figures.collectives(mapped, long.sharding, shape=long.shape)
 
 # %% [markdown]
-# Step through the figure. With `tiled=True`, `all_gather` concatenates along an existing axis, and the other two divide an existing axis into n blocks. *Pitfalls* below explains the default. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is still varying, so `out_specs=P()` rejects it. *Gradients of collectives* below explains why.
+# Step through the figure. With `tiled=True`, `all_gather` concatenates along an existing axis, and the other two divide an existing axis into n blocks. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is still varying, so `out_specs=P()` rejects it. *Gradients of collectives* below explains why.
 #
 # ## What a collective sends
 # An all-gather with a result of S elements takes n - 1 steps on a ring of n devices, and each device sends S / n elements in each step. A reduce-scatter of S elements sends as many. A ring all-reduce performs both.
@@ -219,7 +219,7 @@ figures.collectives(mapped, long.sharding, shape=long.shape)
 # - [ ] half as much as before | The blocks are half as large, but there are more steps.
 
 # %% [markdown]
-# Compiled programs state the size of each *result*. We compute from it what a device sends, for two to eight devices.
+# Compiled programs state the size of each *result*, from which we compute what a device sends.
 
 
 # %%
@@ -297,10 +297,11 @@ compare("grad outside, pmean of the loss", jax.grad(mean_loss))
 
 # %%
 compare("grad inside", on_shards(jax.grad(loss)))
-print(jax.jit(on_shards(jax.grad(lambda w, batch: jnp.sum(batch @ w)))).trace(w, batch).jaxpr.eqns[0].params["jaxpr"])
+simple = jax.jit(on_shards(jax.grad(lambda w, batch: jnp.sum(batch @ w)))).trace(w, batch).jaxpr.eqns[0].params["jaxpr"]
+print(*(equation for equation in simple.eqns if equation.primitive.name in ("pvary", "psum_invariant")), sep="\n")
 
 # %% [markdown]
-# The jaxpr of a simpler loss shows why. Before the product, JAX casts `w` to a varying value, with the primitive `pvary`. Each device uses its own copy, and the gradient with respect to `w` is the sum over all copies. So **the transpose (backward pass) of the cast is a `psum`**, printed as `psum_invariant`.
+# Two lines from the jaxpr of a simpler loss show why. Before the product, JAX casts `w` to a varying value, with the primitive `pvary`. Each device uses its own copy, and the gradient with respect to `w` is the sum over all copies. So **the transpose (backward pass) of the cast is a `psum`**, printed as `psum_invariant`.
 #
 # Older `pmap` code averages the gradients. Does this help?
 
@@ -330,7 +331,7 @@ for name, function in COLLECTIVES.items():
     print(f"{name:13s} backward: {', '.join(f'{one.kind} of {one.elements}' for one in found) or 'no collective'}")
 
 # %% [markdown]
-# For `psum`, all devices already have the same cotangent, so its transpose is only a cast. For `all_gather`, the gathered value is *varying*, so each device has its own cotangent of the whole array. A reduce-scatter adds these cotangents. FSDP depends on this reduce-scatter.
+# For `psum`, all devices already have the same cotangent, so its transpose is only a cast. For `all_gather`, the gathered value is *varying*, so each device has its own cotangent of the whole array. A reduce-scatter adds these cotangents. FSDP depends on it. The transpose of a `ppermute` exchanges senders and receivers.
 
 
 # %%
@@ -346,7 +347,7 @@ print_collectives(jax.jit(fsdp).lower(wide, examples).compile())
 print("type of the gradient:", jax.typeof(jax.jit(fsdp)(wide, examples)))
 
 # %% [markdown]
-# Each device gathers 24 weights and receives the gradient of its own row.
+# Each device gathers 24 weights and receives its own row's gradient.
 #
 # ## When to use shard_map
 # Write most programs in Auto or Explicit mode. Use `shard_map` where you need a particular collective, a loop in which neighbours communicate, or a kernel that works on shards.

@@ -228,7 +228,7 @@ HEAD_SPECS = {name: P(None, "model") for name in "qkv"} | {"o": P("model")}
 
 def attention(params, x):
     q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
-    mixed = jax.nn.dot_product_attention(q, k, v, is_causal=True)  # for each head alone
+    mixed = jax.nn.dot_product_attention(q, k, v, is_causal=True)  # softmax(q · k, no later tokens) · v
     return jnp.einsum("bthk,hkd->btd", mixed, params["o"])
 
 
@@ -297,18 +297,22 @@ for name, (block, spec) in BLOCKS.items():
 # %% [markdown]
 # An all-gather and a reduce-scatter together send as much as an all-reduce. The advantage is memory. The next cell adds up the activations that each device stores for the backward pass. The function that `jax.vjp` returns is a pytree of these *residuals* (lesson 15), and their types contain their shardings.
 
+
 # %%
+def activation_kilobytes(block, spec, mesh):
+    """What one device of the mesh stores for the backward pass of a block, without weights."""
+    with jax.set_mesh(mesh):
+        arguments = place(mesh, weights, SPECS), jax.device_put(tokens, spec)
+        backward = lambda *arguments: jax.vjp(jax.shard_map(block, out_specs=spec), *arguments)[1]
+        residuals = jax.tree.leaves(jax.eval_shape(backward, *arguments))  # shapes and shardings only
+    shards = [one.sharding.shard_shape(one.shape) for one in residuals if one.ndim == 3]  # weights have two axes
+    return sum(4 * math.prod(shard) for shard in shards) / 1000
+
+
 for m in (1, 2, 4, 8):
-    smaller, kilobytes = jax.make_mesh((1, m), ("data", "model"), devices=eight[:m]), {}
-    with jax.set_mesh(smaller):
-        for name, (block, spec) in BLOCKS.items():
-            backward = lambda params, x, b=block, s=spec: jax.vjp(jax.shard_map(b, out_specs=s), params, x)[1]
-            arguments = place(smaller, weights, SPECS), jax.device_put(tokens, spec)
-            residuals = jax.tree.leaves(jax.eval_shape(backward, *arguments))
-            activations = [one for one in residuals if one.ndim == 3]  # without the weights
-            shards = [one.sharding.shard_shape(one.shape) for one in activations]
-            kilobytes[name] = sum(4 * math.prod(shard) for shard in shards) / 1000
-    print(f"M = {m}:", ", ".join(f"{name} {kb:.0f} kB" for name, kb in kilobytes.items()))
+    smaller = jax.make_mesh((1, m), ("data", "model"), devices=eight[:m])
+    sizes = [f"{name} {activation_kilobytes(block, spec, smaller):.0f} kB" for name, (block, spec) in BLOCKS.items()]
+    print(f"M = {m}:", ", ".join(sizes))
 
 # %% [markdown]
 # An eighth of 886 kB would be 111 kB. With tensor parallelism alone, each of eight devices stores copies of all tokens before and after the norm. With sequence parallelism, only the gathered tokens are not partitioned.
@@ -385,7 +389,7 @@ print("both times are equal at M =", limits)
 # %% [markdown]
 # With 2 bytes per element, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**.
 #
-# Inside a node of H100s, or along one axis of TPUs, this limit is about 14 to 16. Between nodes, it is two. So on H100s, tensor parallelism usually stays inside a node of eight.
+# Inside a node of H100s, or along one axis of TPUs, this limit is between 13 and 16. Between nodes, it is two. So on H100s, tensor parallelism usually stays inside a node of eight.
 #
 # The core ends here.
 

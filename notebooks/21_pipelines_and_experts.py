@@ -237,25 +237,37 @@ print("tokens for each expert:", popular, "  mean:", TOKENS // EXPERTS)
 
 
 # %%
+def places(choice):
+    """choice (tokens, experts), one-hot -> (tokens,): the number of earlier tokens with the same choice"""
+    counted = jnp.cumsum(choice, axis=0)  # by expert, including this token
+    return jnp.sum(counted * choice, axis=-1) - 1
+
+
+with jax.set_mesh(None):
+    choice = jax.nn.one_hot(jnp.array([1, 0, 1, 1]), 2)
+    print("tokens counted so far, by expert:", *np.asarray(jnp.cumsum(choice, axis=0), int).tolist())
+    print("places:", places(choice))
+
+# %% [markdown]
+# The token 30 is the second one of expert 1, so its place is 1. The token 40 has place 2, so it is dropped. The mask has a 1 at the place of each other token.
+
+
+# %%
 def dispatch_mask(choice, capacity):
     """choice (tokens, experts), one-hot -> (tokens, experts, capacity), with a 1 at the place of each token."""
-    place = jnp.sum(jnp.cumsum(choice, axis=0) * choice, axis=-1) - 1  # the earlier tokens with the same choice
-    return choice[:, :, None] * jax.nn.one_hot(place, capacity)[:, None]  # zeros for places beyond the capacity
+    row = jax.nn.one_hot(places(choice), capacity)  # zeros for places beyond the capacity
+    return choice[:, :, None] * row[:, None]  # only for the chosen expert
 
 
 with jax.set_mesh(None):
     four, multiply_by = jnp.array([10.0, 20.0, 30.0, 40.0]), jnp.array([[-1.0], [100.0]])
-    choice = jax.nn.one_hot(jnp.array([1, 0, 1, 1]), 2)
     mask = dispatch_mask(choice, capacity=2)
     buffer = jnp.einsum("tec,t->ec", mask, four)
     combined = jnp.einsum("tec,ec->t", mask, multiply_by * buffer)  # without gates
-print("tokens counted so far, by expert:", *np.asarray(jnp.cumsum(choice, axis=0), int).tolist())
 print("buffer of expert 0:", buffer[0], "  of expert 1:", buffer[1])
 print("combined:", combined)
 
 # %% [markdown]
-# In the first line, the token 30 is the second one of expert 1, so its place is 1, counted from 0. The token 40 is the third one. Its place would be 2, so it is dropped, and its result is 0.
-#
 # In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e. There, row i of the received buffer has the tokens of device i. A second all-to-all returns the results. The figure adds a second device to the example. The next function contains its steps, left to right.
 #
 # ![Two devices with four tokens each and one expert each, with a capacity of two. Tokens are coloured by their expert. Each device copies its tokens into a buffer with a row for each expert, and drops the fourth token. An all-to-all exchanges the rows, so that device 0 has the tokens of both devices for expert 0, and device 1 those for expert 1. After a second all-to-all, each device combines the results of its own tokens. The result of a dropped token is 0.](../images/expert_dispatch.svg)
@@ -330,7 +342,7 @@ plots.show(
 # |---|---|---|
 # | data parallelism (DP) | all parameters | gradients |
 # | FSDP (lesson 18) | a part of all parameters | parameters and gradients |
-# | tensor parallelism (TP, lesson 20) | a part of all parameters | activations, four times for each layer |
+# | tensor parallelism (TP, lesson 20) | a part of all parameters | activations, four times for each layer (forward and backward, attention and MLP) |
 # | pipeline (PP) | some of the layers | activations between stages, and their gradients |
 # | expert parallelism (EP) | some of the experts | tokens, for each layer with experts |
 #

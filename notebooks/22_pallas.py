@@ -3,7 +3,7 @@
 #
 # *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/22_pallas/22_pallas.ipynb).* After the core, you can write a kernel on blocks, accumulate across its steps, handle edges, and differentiate it. You can explain why flash attention needs no matrix of scores.
 #
-# **Prerequisites.** `jit` (lesson 03), `custom_vjp` (04), Refs (12), memory and precision (15). Try to answer these questions from memory.
+# **Prerequisites.** `jit` (lesson 03), `custom_vjp` (04, *Deeper: a backward pass of your own*), Refs (12), memory and precision (15). Try to answer these questions from memory.
 #
 # 1. From 12: `ref` is a Ref with three numbers. How do you read all of them, and how do you add 1 to each of them in place?
 #
@@ -19,7 +19,7 @@
 # The forward function returns the result and the values to store. The backward function takes these values and the cotangent of the result, and returns a cotangent for each argument.
 # </details>
 #
-# 3. From 15: The sum of ones in bfloat16 stops growing at 256 if each partial sum is rounded. Why?
+# 3. From 01 (*Deeper*): The sum of ones in bfloat16 stops growing at 256 if each partial sum is rounded. Why?
 #
 # <details><summary>Answer</summary>
 #

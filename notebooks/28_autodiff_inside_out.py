@@ -3,7 +3,7 @@
 #
 # *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/28_autodiff_inside_out/28_autodiff_inside_out.ipynb). The last two need the Deeper sections about primitives and shardings.* After the core, you can run forward and backward passes as separate programs in any order, add gradients in place, log from the backward pass, and define your own differentiation rules.
 #
-# **Prerequisites.** `jax.vjp` and custom rules (lesson 04), Refs (12), residuals (15). Try to answer these questions from memory.
+# **Prerequisites.** `jax.vjp` and custom rules (lesson 04 and its *Deeper: a backward pass of your own*), Refs (12), residuals (15). Try to answer these questions from memory.
 #
 # 1. From 15: What is a residual?
 #
@@ -38,7 +38,17 @@ from grader.learning.inspection import list_collectives, primitives, print_error
 
 # %% [markdown]
 # ## What `jax.vjp` returns
-# `jax.grad` runs both passes in one call. A pipeline stage (lesson 21) runs them at different times. `jax.vjp` runs the forward pass and returns the value and an object. A call of this object runs the backward pass. **What does it contain?**
+# `jax.grad` runs both passes in one call. If a model is split over machines (lesson 21), a machine runs several forward passes before it receives the first gradient. `jax.vjp` runs the forward pass and returns the value and an object. A call of this object runs the backward pass. **What does it contain?**
+
+# %%
+_, small = jax.vjp(lambda x: x * jnp.sin(x), jnp.float32(2.0))  # the derivative is sin x + x cos x
+print(type(small).__name__, "with", len(jax.tree.leaves(small)), "leaves")
+print("an argument:", small.args_res, "  computed:", small.opaque_residuals)
+print("sin(2) =", jnp.sin(2.0), "  cos(2) =", jnp.cos(2.0))
+print("linear program:", [str(equation.primitive) for equation in small.jaxpr.eqns])
+
+# %% [markdown]
+# A **[VJP object](../docs/glossary.md#vjp-object)** is a pytree. Its leaves are the residuals, in two groups. `args_res` has an entry for each argument. `opaque_residuals` contains what the forward pass has computed for the backward pass. The rest of the object is its tree structure, which contains a jaxpr. This jaxpr maps the tangents of the arguments to the tangent of the result, and is linear.
 
 
 # %%
@@ -51,20 +61,19 @@ rng = np.random.default_rng(28)
 draw = lambda *shape: jnp.asarray(rng.normal(size=shape) / shape[0] ** 0.5, jnp.float32)
 params, x = {"w": draw(64, 256), "b": draw(256), "v": draw(256, 64)}, draw(128, 64)
 y, vjp = jax.vjp(stage, params, x)
-print(type(vjp).__name__, "with", len(jax.tree.leaves(vjp)), "leaves")
 print("arguments it needs:", jax.tree.map(jnp.shape, vjp.args_res))
 print("other residuals:   ", [leaf.shape for leaf in vjp.opaque_residuals])
 print("the argument x itself is stored:", vjp.args_res[1] is x)
 
 # %% [markdown]
-# A **[VJP object](../docs/glossary.md#vjp-object)** is a pytree. Its leaves are the residuals, in two groups. `args_res` has an entry for each argument. A dict becomes a tuple, sorted by key, so the first entry contains `b`, `v` and `w`. An array that is not needed, such as the bias, is replaced by `NotNeeded()`. Without `jit`, these residuals are the arguments themselves and need no extra memory. `opaque_residuals` contains what the forward pass has computed for the backward pass, here the sine, for the gradient of `v`, and the cosine, its derivative. The rest of the object is its tree structure, which contains a jaxpr.
+# A dict becomes a tuple, sorted by key, so the first entry contains `b`, `v` and `w`. An array that is not needed, such as the bias, is replaced by `NotNeeded()`. Without `jit`, these residuals are the arguments themselves and need no extra memory. The other residuals are the sine, for the gradient of `v`, and the cosine, its derivative.
 
 # %%
 print("linear program:", [str(equation.primitive) for equation in vjp.jaxpr.eqns])
 print("backward pass: ", primitives(vjp, y))
 
 # %% [markdown]
-# The jaxpr in the object maps the tangents of the arguments to the tangent of the result, and is linear. The backward pass runs it from the end to the beginning and *transposes* each operation (lesson 04). For example, the transpose of `t @ w`, for a tangent t, is `g @ w.T`, for a cotangent g.
+# The backward pass runs the linear program from the end to the beginning and *transposes* each operation (lesson 04). For example, the transpose of `t @ w`, for a tangent t, is `g @ w.T`, for a cotangent g.
 #
 # You can call the object many times, also under `vmap`.
 
@@ -97,7 +106,7 @@ def run_backward(forward, micro_batches):
 
 
 # %% [markdown]
-# The function counts how often `backward` is traced. We pass the plain `jax.vjp`, and a compiled one.
+# We pass the plain `jax.vjp`, and a compiled one.
 
 # %%
 micro_batches = [draw(128, 64) for _ in range(5)]
@@ -129,7 +138,7 @@ print("one program {:.2f} ms, two programs {:.2f} ms, without jit {:.2f} ms".for
 # ![A forward program takes the parameters and a micro-batch. It returns y and a VJP object, a pytree. The leaves of the object are the needed arguments and other residuals, and its tree structure contains the linear jaxpr. A backward program takes the object and the cotangent of y, and returns the cotangents of parameters and micro-batch. Below, a queue of VJP objects in 1F1B order: the passes F0, F1, B0, F2, B1, F3, B2, B3 store one, two, one, two, one, two, one and no objects.](../images/autodiff_vjp_object.svg)
 #
 # ## A schedule of your own
-# With separate programs, the order of the passes is a Python loop. Of the two schedules in lesson 21, GPipe runs all forward passes first, and 1F1B starts backward passes as early as possible. We run both for one stage with twelve micro-batches, and measure the bytes of the stored sines and cosines after each pass.
+# With separate programs, the order of the passes is a Python loop. Two schedules are common (lesson 21). *GPipe* runs all forward passes first, and *1F1B* starts backward passes as early as possible. We run both for one stage with twelve *micro-batches*, the parts of a batch, and measure the bytes of the stored sines and cosines after each pass.
 
 
 # %%
@@ -141,12 +150,13 @@ def run(order, micro_batches):
         else:
             gradients, _ = backward(waiting.pop(i), jnp.ones((128, 64)))  # a real stage receives this cotangent
             total = jax.tree.map(jnp.add, total, gradients)
+        # only the sines and cosines have this shape, and no argument
         stored.append(sum(array.nbytes for array in jax.live_arrays() if array.shape == (128, 256)))
     return total, np.array(stored) / 1e6
 
 
 # %% [markdown]
-# Only these residuals have the shape (128, 256). Copies of the arguments are not counted. A VJP object frees its residuals when the last reference to it is gone.
+# A VJP object frees its residuals when the last reference to it is gone.
 
 # %%
 many, ahead = [draw(128, 64) for _ in range(12)], 3
@@ -172,7 +182,7 @@ plots.show(f"Bytes of computed residuals after each of 24 passes. The largest va
 
 # %% [markdown] predict="autodiff-refs-memory"
 # ## Gradients that are added in place
-# A step adds the gradients of many micro-batches to one buffer (lesson 09). Our network has 16 equal layers, stacked and run by a `scan`. For one micro-batch, a compiled function calls the VJP object and adds the result to a Ref in place. How much temporary memory does it need?
+# A step adds the gradients of many micro-batches to one buffer (lesson 09, *Deeper*). Our network has 16 equal layers, stacked and run by a `scan`. For one micro-batch, a compiled function calls the VJP object and adds the result to a Ref in place. How much temporary memory does it need?
 #
 # - [ ] almost none, because the Ref is updated in place | The gradient that the VJP object returns is a separate array.
 # - [x] as much as all parameters, or more | Right. The backward loop over the layers stacks their gradients, and the complete stack is then added.
@@ -283,7 +293,7 @@ plots.show(
 # With the factor 0.7, the cotangent of the first layer is about 50 times smaller than that of the last. Its gradient is nevertheless larger. The gradient of a weight matrix is the product of a layer's input and a cotangent, and the inputs shrink in the opposite direction. So log cotangents and gradients before you change an initialization.
 #
 # ## Rules of your own
-# Lesson 04 introduced `custom_jvp` and `custom_vjp`. Your own rule helps if operations overflow, store too much, or cannot be differentiated. Our example is an equation that is solved by iteration. Kepler's equation E - e sin(E) = M describes the orbit of a planet. The number e determines the shape of the orbit, the angle M the time, and the angle E the position of the planet. We solve for E, and need its derivatives with respect to e and M.
+# Your own rule helps if operations overflow, store too much, or cannot be differentiated. Our example is an equation that is solved by iteration. Kepler's equation E - e sin(E) = M describes the orbit of a planet. The number e determines the shape of the orbit, the angle M the time, and the angle E the position of the planet. We solve for E, and need its derivatives with respect to e and M.
 
 
 # %%

@@ -507,7 +507,7 @@ def place_batch(mesh, batch):
 
 # %% [markdown] task="sharding-from-positional" stars=2 minutes=20 skills="sharding-spec-for,01_arrays"
 # ## From PositionalSharding
-# *Needs: Deeper: from PositionalSharding.*
+# *Needs: Deeper: from PositionalSharding.* Skip this exercise unless you maintain older code. No other exercise uses it.
 #
 # **Goal.** Port old code. A `PositionalSharding` was an array of devices without names. It was reshaped, replicated and transposed until its axes matched those of the array. Write the same sharding as a spec.
 #

@@ -300,7 +300,7 @@ def residual_bytes(f, *args):
     return tuple(kept), nbytes(list(vjp.opaque_residuals))
 
 
-# %% [markdown] task="autodiff-two-programs" stars=2 minutes=25 skills="03_jit,06_pytrees,21_pipelines_and_experts,autodiff-residual-bytes"
+# %% [markdown] task="autodiff-two-programs" stars=2 minutes=25 skills="03_jit,06_pytrees,autodiff-residual-bytes"
 # ## One stage of a pipeline, in 1F1B order
 # **Goal.** A stage of a pipeline runs the forward passes and the backward passes of its micro-batches in an order of its own. Compile both passes once, and run them in 1F1B order.
 #
@@ -2737,6 +2737,8 @@ class Solve(VJPHiPrimitive):
 
 # %% [markdown] task="autodiff-delayed-reduction" stars=3 minutes=30 skills="explicit-accumulate,shardmap-gradient-inside,08_control_flow,autodiff-accumulate"
 # ## One reduction for a recurrent network
+# *Needs: Deeper: shardings of cotangents, and lesson 17, Deeper: unreduced values, or lesson 19.*
+#
 # **Goal.** A recurrent network uses the same weights at every time step. On a mesh, `jax.grad` then reduces their gradients over the devices once per time step, inside the backward loop. Reduce them once, after the loop.
 #
 # **Signature.** `recurrent_gradients(params, xs, ys)`. The mesh has the Explicit axis `data`, and may have others. `params` is a dict of replicated float32 arrays, `{"u": (d, h), "w": (h, h), "b": (h,), "v": (h, k)}`. `xs` is a `float32[T,B@data,d]`, a batch of sequences of T steps, and `ys` is a `float32[B@data,k]`. The state starts with zeros. In each step, it becomes `tanh(x @ u + state @ w + b)`. The loss is the mean of `(state @ v - y)**2` over all entries, for the last state. The function returns `(loss, gradients)`, both replicated. If you use types, note that JAX 0.10.2 cannot add a reduced bias to a partitioned array (see *Deeper: shardings of cotangents* in the lesson).
