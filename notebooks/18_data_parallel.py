@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 18 · Data parallelism: eight devices, one model
 #
-# *The core takes 35 minutes. The eight Deeper sections after it are optional, and you can read them in any order. Then come [the exercises](../exercises/18_data_parallel/18_data_parallel.ipynb).*
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/18_data_parallel/18_data_parallel.ipynb).*
 #
 # Data parallelism trains one model on several devices. Each device processes its own part of the batch. After the core you can run an unchanged training step on eight devices, read from the compiled program what they communicate, compute how many bytes each device stores, and reduce this number with fully sharded data parallelism (FSDP).
 #

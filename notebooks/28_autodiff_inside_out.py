@@ -383,6 +383,8 @@ print("dE/de:", jax.grad(lambda e: safe_root(lambda E, M: kepler(E, e, M), 1.0, 
 #
 # JAX's documentation describes [VJP objects](https://docs.jax.dev/en/latest/301/vjp-objects.html), [Refs in the backward pass](https://docs.jax.dev/en/latest/301/refs.html), [custom rules](https://docs.jax.dev/en/latest/301/custom-derivatives.html) and [sharding in the backward pass](https://docs.jax.dev/en/latest/301/sharding-ad.html) for its newest version. Newer than 0.10.2: `jax.vjp(..., saveable_args=)` excludes arguments from a VJP object, and `with_refs` accepts arguments that are Refs.
 #
+# The core ends here.
+#
 # ## Deeper: weights that are not copied
 # With a compiled forward pass, every VJP object that waits contains a copy of the weights. `args_res` is a list, so `forward` can remove an entry, and `backward` can insert it again.
 
