@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 10 · NNX: a model is a pytree that you can call
 #
-# *The core takes 30 minutes. Then do [the exercises](../exercises/10_nnx/10_nnx.ipynb). You can skip the twelve sections marked "Deeper", or read them later in any order.* After the core, you can write a model as a class, train it under `jit`, and separate its parameters from its other state.
+# *The core takes about 35 minutes. Then do [the exercises](../exercises/10_nnx/10_nnx.ipynb). Twelve "Deeper" sections can be skipped.* After the core, you can write a model as a class, train it under `jit`, and separate its parameters from its other state.
 #
 # **Prerequisites.** `jit` (03), `grad` (04), pytrees (06), keys (07), Optax (09). Answer these questions from memory.
 #
@@ -294,92 +294,33 @@ counted = Counted(Network(rngs=nnx.Rngs(0)))
 print_error(lambda: jax.grad(cross_entropy)(counted, x, y))
 
 # %% [markdown]
-# `jax.grad` differentiates with respect to the whole model and rejects the counter, which is an integer. `nnx.value_and_grad` differentiates with respect to the Params only. It also writes the changed counter into the model.
-
-
-# %%
-@nnx.jit
-def full_learn(model, optimizer, x, y):
-    value, grads = nnx.value_and_grad(cross_entropy)(model, x, y)
-    optimizer.update(model, grads)
-    return value
-
-
-optimizer = nnx.Optimizer(counted, optax.adam(0.003), wrt=nnx.Param)
-for _ in range(5):
-    value = full_learn(counted, optimizer, x, y)
-print(f"loss {value:.3f} after {counted.seen[...]} examples")
-
-# %% [markdown]
-# ## Split and merge
-# For `jax.grad`, the loss must be a function of the parameters only. To write such a loss, split the model.
-#
-# `nnx.split` separates a model into its structure and its state. The structure is a [`graphdef`](../docs/glossary.md#graphdef), the treedef of NNX. **Filters** divide the state. The filter `nnx.Param` selects the parameters, and `...` selects the rest. Each filter yields a `State`, a nested mapping from names to Variables. `nnx.state` also takes filters, but returns no graphdef. The filter `nnx.PathContains` selects Variables by a name in their path.
-
-# %%
-graphdef, params, rest = nnx.split(counted, nnx.Param, ...)
-for name, state in {"params": params, "rest": rest}.items():
-    for path, variable in nnx.to_flat_state(state):
-        print(f"{name:6s} {type(variable).__name__:5s} {'/'.join(map(str, path)):24s} {variable.shape}")
-print("head:", jax.tree.map(jnp.shape, jax.tree.leaves(nnx.state(counted, nnx.PathContains("head")))))
-
-# %% [markdown] predict="nnx-share"
-# Now we write 7 into `params["network"]["head"]["bias"]`, in the State. Does the model `counted` change?
-#
-# - [ ] No, the State is a copy. | `nnx.split` copies nothing. A copy would double the memory.
-# - [ ] No, a State cannot be changed. | A State contains Variables, and they can be changed with `[...]`.
-# - [x] Yes, its last bias is then 7. | Right. The State contains the model's own Variables.
-
-# %%
-merged = nnx.merge(graphdef, params, rest)
-params["network"]["head"]["bias"][...] = jnp.full(3, 7.0)
-print("counted:", counted.network.head.bias[...], "  merged:", merged.network.head.bias[...])
-params["network"]["head"]["bias"][...] = jnp.zeros(3)
-
-# %% [markdown]
-# ![A Counted model on the left, with the bias of the stem, the kernel of the head, a static attribute and the counter. nnx.split gives three things on the right. graphdef is the structure with all static attributes and no array. params contains the kernels and biases. rest contains the counter. nnx.merge goes back.](../images/nnx_split.svg)
-#
-# `nnx.merge` is the inverse of `nnx.split`. Its result shares the Variables as well, unless you pass `copy=True`.
-#
-# Can the loss now merge the model and call it?
-
-# %%
-print_error(lambda: jax.grad(lambda params: cross_entropy(nnx.merge(graphdef, params, rest), x, y))(params))
-
-# %% [markdown]
-# A traced function can change only Variables that were created in the same trace. Otherwise a tracer would leak (02). The counter was created outside. So the loss merges with `copy=True`, which creates new Variables, and returns the changed counter as an auxiliary result (04).
+# `jax.grad` differentiates with respect to the whole model and rejects the counter, which is an integer. `nnx.value_and_grad` differentiates with respect to the Params only. It also writes the changed counter into the model, which the step returns.
 
 
 # %%
 @jax.jit
 def full_step(model, optimizer, x, y):
-    graphdef, params, rest = nnx.split(model, nnx.Param, ...)
-
-    def loss(params):
-        inner = nnx.merge(graphdef, params, rest, copy=True)
-        value = cross_entropy(inner, x, y)
-        _, _, changed = nnx.split(inner, nnx.Param, ...)
-        return value, changed
-
-    (value, changed), grads = jax.value_and_grad(loss, has_aux=True)(params)
+    value, grads = nnx.value_and_grad(cross_entropy)(model, x, y)
     optimizer.update(model, grads)
-    nnx.update(model, changed)  # writes the new counter into the model
     return model, optimizer, value
 
 
-# %%
-counted = Counted(Network(rngs=nnx.Rngs(0)))
 optimizer = nnx.Optimizer(counted, optax.adam(0.003), wrt=nnx.Param)
 for _ in range(5):
     counted, optimizer, value = full_step(counted, optimizer, x, y)
 print(f"loss {value:.3f} after {counted.seen[...]} examples")
 
 # %% [markdown]
-# The result is the same as with NNX's transformations.
+# **This step works for every model.** If all Variables are Params, `jax.value_and_grad` is enough.
 #
-# **This is the end of the core.** You can now do the exercises "A model of any depth" and "One training step". Each of the others lists the Deeper sections that it needs.
-#
-# ## Deeper: training and evaluation modes
+# `nnx.state` returns the Variables of a model. A **filter** selects some of them, by their type or, with `nnx.PathContains`, by a name in their path.
+
+# %%
+for name, chosen in {"Count": Count, 'nnx.PathContains("head")': nnx.PathContains("head")}.items():
+    print(f"{name:24s}", *("/".join(map(str, path)) for path, _ in nnx.to_flat_state(nnx.state(counted, chosen))))
+
+# %% [markdown]
+# ## Training and evaluation modes
 # Two common layers, Dropout and BatchNorm, have state that is not trained. Dropout sets random values to 0, and BatchNorm normalizes each feature by a mean and a variance.
 
 
@@ -416,19 +357,15 @@ for name, one in {"training": model, "evaluation": evaluating}.items():
 # %% [markdown]
 # In training mode, BatchNorm uses the mean and variance of the batch and updates its running statistics, which are `nnx.BatchStat` Variables. Dropout draws its masks from a key and a counter, which are Variables as well. In evaluation mode, BatchNorm uses the running statistics and Dropout does nothing.
 #
-# Each layer stores its mode as a static attribute, `use_running_average` or `deterministic`. `nnx.view` returns a second model with new values of these attributes and the *same* Variables. `model` itself stays in training mode. `model.eval()` and `model.train()` change the attributes of `model`. `nnx.view` rejects an attribute that no layer has.
-
-# %%
-print_error(lambda: nnx.view(network, deterministic=True))
-
-# %% [markdown]
-# The `full_step` of the core trains this model correctly, because it returns all state that changed. What happens when a step discards that state?
+# Each layer stores its mode as a static attribute, `use_running_average` or `deterministic`. `nnx.view` returns a second model with new values of these attributes and the *same* Variables. `model` itself stays in training mode. `model.eval()` and `model.train()` change the attributes of `model`.
+#
+# `full_step` trains this model correctly, because it returns all state that changed. What happens when a step discards that state?
 
 
 # %%
 @jax.jit
 def forgetful_step(model, optimizer, x, y):
-    _, _, old = nnx.split(model, nnx.Param, ...)
+    old = nnx.state(model, nnx.Not(nnx.Param))  # all Variables but the Params
     updated, optimizer, value = full_step(model, optimizer, x, y)
     nnx.update(updated, old)  # writes the statistics and counters from before the step into the model
     return updated, optimizer, value
@@ -453,9 +390,76 @@ show_regions(
 )
 
 # %% [markdown]
-# Both losses are small at the end. But when only the Params are returned, the running means stay at 0 and are wrong in evaluation mode, and every step draws the same mask. No error is raised.
+# Both losses are small at the end. But when only the Params are returned, the running means stay at 0 and are wrong in evaluation mode, and every step draws the same mask.
 #
 # Layers draw their keys from named streams of `nnx.Rngs`. `nnx.Linear` uses the stream `params`, and `nnx.Dropout` uses `dropout`. `nnx.Rngs(params=0, dropout=1)` has a stream for each of the two names. `nnx.Rngs(0)` has one default stream, which is used for every name.
+#
+# **This is the end of the core.** You can now do the exercises "A model of any depth" and "One training step". The others list the sections that they need.
+#
+# ## Deeper: split and merge
+# For `jax.grad`, the loss must be a function of the parameters only. To write such a loss, split the model. Libraries that expect pure functions need this too.
+#
+# `nnx.split` separates a model into its structure and its state. The structure is a [`graphdef`](../docs/glossary.md#graphdef), the treedef of NNX. Filters divide the state. The filter `nnx.Param` selects the parameters, and `...` selects the rest. Each filter yields a `State`, a nested mapping from names to Variables. `nnx.state` also takes filters, but returns no graphdef.
+
+# %%
+graphdef, params, rest = nnx.split(counted, nnx.Param, ...)
+for name, state in {"params": params, "rest": rest}.items():
+    for path, variable in nnx.to_flat_state(state):
+        print(f"{name:6s} {type(variable).__name__:5s} {'/'.join(map(str, path)):24s} {variable.shape}")
+
+# %% [markdown] predict="nnx-share"
+# Now we write 7 into `params["network"]["head"]["bias"]`, in the State. Does the model `counted` change?
+#
+# - [ ] No, the State is a copy. | `nnx.split` copies nothing. A copy would double the memory.
+# - [ ] No, a State cannot be changed. | A State contains Variables, and they can be changed with `[...]`.
+# - [x] Yes, its last bias is then 7. | Right. The State contains the model's own Variables.
+
+# %%
+merged = nnx.merge(graphdef, params, rest)
+params["network"]["head"]["bias"][...] = jnp.full(3, 7.0)
+print("counted:", counted.network.head.bias[...], "  merged:", merged.network.head.bias[...])
+params["network"]["head"]["bias"][...] = jnp.zeros(3)
+
+# %% [markdown]
+# ![A Counted model on the left, with the bias of the stem, the kernel of the head, a static attribute and the counter. nnx.split gives three things on the right. graphdef is the structure with all static attributes and no array. params contains the kernels and biases. rest contains the counter. nnx.merge goes back.](../images/nnx_split.svg)
+#
+# `nnx.merge` is the inverse of `nnx.split`. Its result shares the Variables as well, unless you pass `copy=True`.
+#
+# Can the loss now merge the model and call it?
+
+# %%
+print_error(lambda: jax.grad(lambda params: cross_entropy(nnx.merge(graphdef, params, rest), x, y))(params))
+
+# %% [markdown]
+# A traced function can change only Variables that were created in the same trace. Otherwise a tracer would leak (02). The counter was created outside. So the loss merges with `copy=True`, which creates new Variables, and returns the changed counter as an auxiliary result (04).
+
+
+# %%
+@jax.jit
+def split_step(model, optimizer, x, y):
+    graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+
+    def loss(params):
+        inner = nnx.merge(graphdef, params, rest, copy=True)
+        value = cross_entropy(inner, x, y)
+        _, _, changed = nnx.split(inner, nnx.Param, ...)
+        return value, changed
+
+    (value, changed), grads = jax.value_and_grad(loss, has_aux=True)(params)
+    optimizer.update(model, grads)
+    nnx.update(model, changed)  # writes the new counter into the model
+    return model, optimizer, value
+
+
+# %%
+fresh = Counted(Network(rngs=nnx.Rngs(0)))
+fresh_optimizer = nnx.Optimizer(fresh, optax.adam(0.003), wrt=nnx.Param)
+for _ in range(5):
+    fresh, fresh_optimizer, value = split_step(fresh, fresh_optimizer, x, y)
+print(f"loss {value:.3f} after {fresh.seen[...]} examples")
+
+# %% [markdown]
+# The result is the same as with `nnx.value_and_grad`.
 #
 # ## Deeper: filters
 # Filters can be combined. `nnx.All`, `nnx.Any` and `nnx.Not` build filters from filters, and a tuple is short for `nnx.Any`. A function of a path and a Variable is a filter as well.
@@ -814,7 +818,7 @@ print("apply returns", out.shape, "and new", list(changed))
 # | an instance | `Model(rngs=nnx.Rngs(seed))` |
 # | an optimizer | `nnx.Optimizer(model, tx, wrt=nnx.Param)` |
 # | a compiled step | `jax.jit`, returning model *and* optimizer, or `nnx.jit` |
-# | a gradient when there is other state | `nnx.value_and_grad`, or `nnx.split(model, nnx.Param, ...)`, merge inside with `copy=True`, return the changed state |
+# | a gradient when there is other state | `nnx.value_and_grad`; under `jax.jit`, return the model |
 # | your own kind of state | `class Count(nnx.Variable)` |
 # | a look at a model | `nnx.display(model)`, `print(model)`, `nnx.tabulate(model, x)` |
 # | evaluation mode | `nnx.view(model, deterministic=True, use_running_average=True)` |

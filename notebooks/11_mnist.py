@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 11 · MNIST: from files to a trained network
 #
-# *The core takes 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/11_mnist/11_mnist.ipynb).* After the core, you can feed a compiled step from PyTorch's data sets and loaders, train and evaluate a convolutional network, find out whether loading slows down your loop, and examine what the network gets wrong.
+# *The core takes 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/11_mnist/11_mnist.ipynb).* After the core, you can feed a compiled step from PyTorch's data sets and loaders, train and evaluate a convolutional network, find out whether loading slows down your loop, and examine what the network gets wrong.
 #
 # **Prerequisites.** `jit` (lesson 03), training steps and asynchronous dispatch (09), NNX modules (10). Answer these questions from memory.
 #
@@ -218,7 +218,7 @@ def loss_and_scores(model, xs, ys):
 # %%
 @functools.partial(jax.jit, donate_argnames=("model", "optimizer", "metrics"))
 def train_step(model, optimizer, metrics, xs, ys):
-    (loss, scores), grads = jax.value_and_grad(loss_and_scores, has_aux=True)(model, xs, ys)
+    (loss, scores), grads = nnx.value_and_grad(loss_and_scores, has_aux=True)(model, xs, ys)
     optimizer.update(model, grads)
     metrics.update(loss=loss, logits=scores, labels=ys)
     return model, optimizer, metrics, loss
@@ -419,7 +419,7 @@ plots.show(
 # %% [markdown]
 # The table is a **confusion matrix**. Counts off the diagonal are mistakes. The images are the four whose labels have the lowest probabilities. Their titles give label, prediction and probability. Look at such images before you change the network. If a model has Dropout or BatchNorm, call `model.eval()` before you predict (10).
 #
-# **Do not make decisions with test images.** If you choose the number of steps by the test accuracy, the accuracy that you report is too optimistic. Decide with a third set of images, the validation set.
+# **Do not make decisions with test images.** We only watched them. If you choose the number of steps by the test accuracy, the accuracy that you report is too optimistic. Decide with a third set of images, the validation set.
 #
 # ## What goes wrong
 # Images often have the wrong dtype or the wrong order of axes.
@@ -463,6 +463,38 @@ for name, (_, _, its_metrics) in {"jax.jit": by_jax, "nnx.jit": by_nnx}.items():
 
 # %% [markdown]
 # The metrics are equal. The loop around an `nnx.jit` step is shorter, because it assigns nothing. The price is the time that `nnx.jit` spends in Python in each call, as measured in lesson 10.
+#
+# ## Deeper: save the network
+# The parameters are arrays with a path, so a file of NumPy can store them. To load the network, create one with the same settings, and write the arrays into its Variables.
+
+
+# %%
+import tempfile
+from pathlib import Path
+
+
+def arrays_of(tree):
+    """The array of each Variable of a module or an optimizer, by its path"""
+    return {"/".join(map(str, path)): np.asarray(v[...]) for path, v in nnx.to_flat_state(nnx.state(tree))}
+
+
+def load_into(tree, file):
+    for path, variable in nnx.to_flat_state(nnx.state(tree)):
+        variable[...] = file["/".join(map(str, path))]
+
+
+# %%
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "digits.npz"
+    np.savez(path, **arrays_of(model))
+    loaded = create()
+    with np.load(path) as file:
+        print(path.stat().st_size // 1000, "kB, for example", file.files[:2])
+        load_into(loaded, file)
+print("equal scores:", bool(jnp.array_equal(loaded(some_images), model(some_images))))
+
+# %% [markdown]
+# The state of the optimizer can be saved in the same way, so that training resumes with the same moments (09). Dropout also has a key, which `jax.random.key_data` converts to numbers (07). For large models and for checkpoints during training, use Orbax (lesson 24).
 #
 # ## Deeper: how much should a block add?
 # The blocks of our network scale what they add by 1 / depth. What happens with a scale of 1?
@@ -642,3 +674,4 @@ plots.show(
 # | to load while the device computes | do not read a number in each step, or load in a thread |
 # | data that fit into memory | one array, indexed with shuffled numbers |
 # | a deep network that trains | blocks that add to their input |
+# | to save it | *Deeper: save the network* |

@@ -1107,7 +1107,7 @@ def train_step(model, optimizer, x, y):
 
 # %% [markdown] task="nnx-modes" stars=2 minutes=20 skills="07_randomness,nnx-train-step"
 # ## Statistics for new data
-# *Needs: Deeper: training and evaluation modes, and Deeper: clones and copies.*
+# *Needs: Deeper: clones and copies.*
 #
 # **Goal.** A trained model is used on another kind of images. Its parameters are fine, but its BatchNorm statistics do not match the new data. Update the statistics without training, and then predict.
 #
@@ -1762,7 +1762,7 @@ def freeze(model, tx, loss, frozen):
 
 # %% [markdown] task="nnx-scanned" stars=3 minutes=30 skills="05_vmap,07_randomness,08_control_flow,nnx-modes"
 # ## Compile a hundred layers as one
-# *Needs: Deeper: training and evaluation modes, and Deeper: many models at once.*
+# *Needs: Deeper: many models at once.*
 #
 # **Goal.** A deep model of equal blocks takes a long time to compile, because each block is compiled separately. Store all blocks as one block with an extra axis, and loop over it.
 #
@@ -2146,7 +2146,7 @@ class Deep(nnx.Module):
 
 # %% [markdown] task="nnx-load-linen" stars=2 minutes=20 skills="06_pytrees,nnx-modes,nnx-freeze"
 # ## Load weights from Linen
-# *Needs: Deeper: training and evaluation modes, and Deeper: four libraries.*
+# *Needs: Deeper: four libraries.*
 #
 # **Goal.** A colleague's model is written with Linen, Flax's older interface. Load its trained weights, a dict of dicts, into your NNX model.
 #

@@ -1458,7 +1458,7 @@ class CNN(nnx.Module):
 #
 # **Example.** A 3 × 3 image has a 1 in the middle. The numbers 1 and -1 move it to the lower left corner. The numbers 1 and 2 move it out of the image.
 #
-# **Judged.** The values, for images of any height, width, number of channels and dtype, and for any `most`. The size of the traced program does not depend on the number of images. **Not judged.** How you move the images.
+# **Judged.** The values, for images of any height, width, number of channels and dtype, and for any `most`. The size of the traced program does not depend on the number of images. **Not judged.** How you move the images. `jax.lax.dynamic_slice(x, corner, sizes)` copies a window of fixed sizes, whose corner may be traced.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
