@@ -161,7 +161,7 @@ print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, backend {jax.defa
 #
 # ![A map with JAX, its arrays and transformations, in the middle, and libraries around it by purpose. Models: Flax NNX, Equinox and Keras 3 are active, Haiku and Linen maintained, Trax, Objax and Elegy retired. Optimization: Optax and Optimistix are active, JAXopt retired. Data and checkpoints: Grain and Orbax. Reinforcement learning: Gymnax is active, RLax and Brax maintained, Coax retired. Science: Diffrax, Lineax, JAX MD, NumPyro and BlackJAX are active, Jraph retired. Tests, types, clusters: Chex and jaxtyping are active, mpi4jax maintained.](../images/start_here_map.svg)
 #
-# This course uses Flax NNX for models, Optax for optimization, Grain for data and Orbax for checkpoints. "Deeper: libraries and their releases" lists all of them.
+# This course uses Flax NNX for models, Optax for optimization and Orbax for checkpoints. Batches come from NumPy or from PyTorch's loader, and lesson 11 also shows Grain. "Deeper: libraries and their releases" lists all of them.
 #
 # ## How this course works
 # Each lesson starts from a practical question. It asks you to **predict** the result of a cell, and shows the result beside your prediction. Then you solve its **exercises**. In each exercise you write a function. The checks below it show what is wrong, and there are three hints. The last cell grades the whole notebook, including its hidden checks. In a terminal, `grader check 05_vmap` does the same.
@@ -181,6 +181,8 @@ grader.learning.course_map()
 # | I train models | 00 to 11, 13 to 15, 25, 27 |
 # | I scale models | 00 to 09, 14, 15, 25, 16 to 21, 24, 26 |
 # | I do science with gradients | 00 to 09, 12 to 17, 22, 28 |
+#
+# At the end of a lesson, return to this table for the next one. If you train models, continue with the core of 24, which explains checkpoints, and with the capstone 26. Run its cells about eight devices without reading them, because they need lessons 16, 18 and 20.
 #
 # If you scale models, also read *Deeper: accumulate gradients* in lesson 09, and leave *Deeper: a cache on eight devices* in lesson 25 until after lesson 20. Start with 03 if you know NumPy well and have seen a tracer. Start with 16 if you already train on one device, know attention, and want to use several devices. The [glossary](../docs/glossary.md) explains the terms.
 #

@@ -374,7 +374,7 @@ back = np.asarray(shared)
 print("np.asarray is writeable:", back.flags.writeable, "  np.array:", np.array(shared).flags.writeable)
 
 # %% [markdown]
-# Data loaders often reuse a buffer, so this can corrupt a batch. **Do not write to a NumPy array after you have passed it to JAX**, or pass a copy. `jnp.array` and `jnp.asarray` make a copy, but they may return before it is complete. Call `block_until_ready()` on the result before you write to the NumPy array.
+# Data loaders often reuse a buffer, so this can corrupt a batch. **Do not write to a NumPy array after you have passed it to JAX**, or pass a copy. `jnp.array` makes a copy (`jnp.asarray` does not promise one), but it may return before the copy is complete. Call `block_until_ready()` on the result before you write to the NumPy array.
 #
 # The opposite direction is safe. `np.asarray` of a JAX array returns a read-only array, and `np.array` returns a copy. `jax.device_get` converts all arrays of a container.
 

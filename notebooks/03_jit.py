@@ -317,7 +317,7 @@ for gain in (2.0, 50.0, 100.0):
 
 # %% [markdown]
 # ## Compile the outermost function
-# Below, a loss calls a network, and the network calls four layers. Which of these functions should `jit` compile?
+# Below, a loss calls a network, and the network calls four layers. Which of these functions should `jit` compile? `functools.partial(loss, network=other)` is `loss` with `other` in place of its network.
 
 
 # %%

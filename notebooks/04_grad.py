@@ -184,7 +184,7 @@ plots.show(
 
 # %% [markdown]
 # ## How JAX computes derivatives
-# Each primitive has a rule for its derivative. JAX traces your function and combines these rules by the chain rule, so the derivative is again a program of primitives.
+# To train, `jax.grad` is enough. This section explains its cost and terms. Each primitive has a rule for its derivative. JAX traces your function and combines these rules by the chain rule, so the derivative is again a program of primitives.
 #
 # There are two ways to apply the chain rule.
 #
@@ -193,7 +193,7 @@ plots.show(
 #
 # `jax.grad` uses reverse mode. The tangents of the results depend linearly on those of the inputs, so they are computed by a linear program. The backward pass runs this program from the end to the beginning and **transposes** each operation. The transpose of `t @ w` is `g @ w.T`.
 #
-# Compare the jaxprs of `f`, of its forward mode and of its gradient. The `cos` comes from the rule of `sin`.
+# Compare the jaxprs of `f`, of its forward mode and of its gradient.
 
 # %%
 f = lambda x: jnp.sin(x) * x

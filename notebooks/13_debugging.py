@@ -105,7 +105,7 @@ with jax.debug_nans(True):
     print_error(lambda: step(weights[first], xs, ys))
 
 # %% [markdown]
-# The operation is a logarithm. JAX also prints that it calls a "de-optimized version", which is explained below. These are the frames of the traceback in our functions.
+# The operation is a logarithm. In an NNX model (10), the traceback contains the line of `__call__`, where `jax.debug.print` works too. JAX also prints that it calls a "de-optimized version", which is explained below. These are the frames of the traceback in our functions.
 
 # %%
 with jax.debug_nans(True):

@@ -129,10 +129,10 @@ for i in range(3):
 print("milliseconds for load, call and float(value):", (1e3 * laps.mean(axis=0)).round(1).tolist())
 
 # %% [markdown]
-# The clock shows which line waits, but not what it waits for.
+# The clock shows which line waits, as in lessons 01, 09 and 11, but not what it waits for.
 #
 # ## Time one call
-# To time a JAX function, follow three rules.
+# As a reminder of lesson 01, follow three rules to time a JAX function.
 #
 # 1. Call the function once before you measure, because the first call compiles.
 # 2. Wait for the result with `jax.block_until_ready` before you read the clock.

@@ -139,7 +139,7 @@ for name, function in candidates.items():
     print(f"{name:14s} {temporary_mb(jax.grad(function), params, x):5.1f} MB")
 
 # %% [markdown]
-# A checkpoint around the whole loss adds work and saves no memory. **Apply it to a part of the program whose input is small and whose residuals are large**, such as a layer.
+# A checkpoint around the whole loss adds work and saves no memory. **Apply it to a part of the program whose input is small and whose residuals are large**, such as a layer. In the `__call__` of an NNX module (10), write `x = jax.checkpoint(lambda block, x: block(x))(block, x)`.
 #
 # ![Two timelines of a network with four layers. Above: every layer stores its residuals in the forward pass, so memory grows until the backward pass begins, and then shrinks. Below: with jax.checkpoint each layer stores only its input. In the backward pass each layer is first recomputed, which stores the residuals of this layer alone.](../images/memory_remat.svg)
 #
@@ -323,7 +323,7 @@ ends = ", ".join(f"{name} {losses[-1]:.4f}" for name, losses in curves.items())
 plots.show(f"The loss over 2,000 steps. It ends at: {ends}. With master weights it follows the curve of float32.")
 
 # %% [markdown]
-# With master weights, the loss follows that of float32. The master weights need memory, but the activations usually need more, and they are in bfloat16. Three things stay in float32 in practice: the master weights, the state of the optimizer, and long sums, such as the mean of the loss.
+# With master weights, the loss follows that of float32. The master weights need memory, but the activations usually need more, and they are in bfloat16. Three things stay in float32 in practice: the master weights, the state of the optimizer, and long sums, such as the mean of the loss. In NNX, a layer with `dtype=jnp.bfloat16` stores float32 parameters and computes in bfloat16.
 #
 # ## Small gradients in float16
 # float16 has a different weakness. Its smallest positive number is 6e-8, and gradients are often smaller. Our loss is a mean over 256 examples. Suppose that it is also weighted by 1e-5, as one of several terms.

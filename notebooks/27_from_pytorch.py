@@ -213,7 +213,7 @@ def initial_state():
 
 
 # %% [markdown]
-# `from_torch` transposes each weight. The arrays of BatchNorm only have other names. An assignment to `kernel[...]` raises an error for a shape that does not fit. `nnx.update` would replace the array whatever its shape is.
+# `from_torch` transposes each weight. The arrays of BatchNorm only have other names. An assignment to `kernel[...]` raises an error only for a shape that cannot be broadcast, and `nnx.update` for none.
 
 # %%
 NAMES = {"scale": "weight", "bias": "bias", "mean": "running_mean", "var": "running_var"}
@@ -312,11 +312,11 @@ class State(TrainState):
 def linen_step(state, xs, ys):
     def loss_fn(params):
         given = {"params": params, "batch_stats": state.batch_stats}
-        logits, changed = state.apply_fn(given, xs, train=True, mutable=["batch_stats"])
+        logits, changed = state.apply_fn(given, xs, train=True, mutable=["batch_stats"])  # and what changed
         return cross_entropy(logits, ys), changed
 
     (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
-    return state.apply_gradients(grads=grads, **changed), loss
+    return state.apply_gradients(grads=grads, **changed), loss  # updates params, replaces batch_stats
 
 
 # %% [markdown]

@@ -526,6 +526,8 @@ def update(scores, rows, bonus):
 
 # %% [markdown] task="torch-tabulate" stars=1 minutes=10 skills="01_arrays,06_pytrees"
 # ## Read a table of layers
+# *Needs: Deeper: Linen, with a table of its layers.*
+#
 # **Goal.** Compute the numbers that `tabulate` of Linen prints for a network, so that you can compare them with those of a PyTorch model.
 #
 # The network has a `Dense`, `BatchNorm`, ReLU and `Dropout` for each hidden size, and a final `Dense`. Each kind of module is numbered separately, in the order of the calls. This is the table for 100 inputs, a hidden size of 300, one output and a batch of 16, in evaluation. An empty field means 0.
@@ -784,6 +786,8 @@ def layer_table(sizes, batch):
 
 # %% [markdown] task="torch-port-weights" stars=2 minutes=20 skills="10_nnx,torch-collate"
 # ## Weights of a convolutional network, from PyTorch to NNX
+# *Needs: Deeper: convolutions.*
+#
 # **Goal.** Load a PyTorch `state_dict` into the `ConvNet` of the setup, so that both models return the same logits.
 #
 # The PyTorch model has the layers `conv` (`Conv2d`), `norm` (`BatchNorm2d`) and `linear` (`Linear`). After the convolution, it computes BatchNorm and ReLU, and `linear(torch.flatten(x, 1))`. Its images have the shape (B, C, H, W).
@@ -1131,6 +1135,8 @@ def from_torch(model, state):
 
 # %% [markdown] task="torch-port-back" stars=2 minutes=15 skills="torch-port-weights"
 # ## Weights of an attention layer, from NNX to PyTorch
+# *Needs: Deeper: embeddings and attention.*
+#
 # **Goal.** Convert the weights of a trained NNX model, so that a colleague can load them with `load_state_dict`.
 #
 # **Signature.** `to_torch(params)` takes a dict of dicts with float32 arrays. V is the number of tokens, D the width, N the number of heads, and d the size of a head, with D = N * d.
@@ -1425,7 +1431,7 @@ def to_torch(params):
     return state | {"attention.out_proj.bias": out["bias"]}
 
 
-# %% [markdown] task="torch-train-state" stars=1 minutes=15 skills="04_grad,07_randomness,nnx-modes"
+# %% [markdown] task="torch-train-state" stars=2 minutes=15 skills="04_grad,07_randomness,nnx-modes"
 # ## A training step with four mistakes
 # **Goal.** A colleague ported a training step from PyTorch to Linen. It raises no error, but the model learns nothing. Write the step without its four mistakes.
 #
@@ -1724,6 +1730,8 @@ def train_step(state, xs, ys, key):
 
 # %% [markdown] task="torch-same-curve" stars=3 minutes=30 skills="09_training,08_control_flow,torch-train-state"
 # ## The same loss curve
+# *Needs: Deeper: same names, other defaults.*
+#
 # **Goal.** Before you trust a port, train both programs from the same weights on the same batches, and compare the losses of the first steps. Write the JAX side of this test for the following PyTorch program.
 #
 # ```python
