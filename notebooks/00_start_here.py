@@ -182,7 +182,7 @@ grader.learning.course_map()
 # | I scale models | 00 to 09, 14, 15, 25, 16 to 21, 24, 26 |
 # | I do science with gradients | 00 to 09, 12 to 17, 22, 28 |
 #
-# At the end of a lesson, return to this table for the next one. If you train models, continue with the core of 24, which explains checkpoints, and with the capstone 26. Run its cells about eight devices without reading them, because they need lessons 16, 18 and 20.
+# At the end of a lesson, return to this table for the next one. If you train models, continue with the core of 24, which explains checkpoints, and with the capstone 26. Their sections about several devices need lessons 16, 18 and 20. In 26, run these cells without reading them.
 #
 # If you scale models, also read *Deeper: accumulate gradients* in lesson 09, and leave *Deeper: a cache on eight devices* in lesson 25 until after lesson 20. Start with 03 if you know NumPy well and have seen a tracer. Start with 16 if you already train on one device, know attention, and want to use several devices. The [glossary](../docs/glossary.md) explains the terms.
 #
@@ -200,7 +200,7 @@ grader.learning.course_map()
 # ## Deeper: the lessons and their topics
 # The course has four parts. The picture shows what each lesson requires, and which lessons belong to the three paths.
 #
-# ![Lessons 00 to 08 follow each other. Below them, arrows lead from each lesson to those that build on it. Training (09) leads to NNX (10), profiling (14), data parallelism (18) and attention (25). NNX leads to MNIST (11). Profiling leads to memory and precision (15), which leads, with state (12), to Pallas (22). Sharding (16) leads to explicit sharding (17), data parallelism (18) and shard_map (19), which leads to tensor parallelism (20), pipelines and experts (21) and escape hatches (23). Letters mark the lessons of the three paths.](../images/start_here_lessons.svg)
+# ![Lessons 00 to 08 follow each other. Below them, arrows lead from each lesson to those that build on it. Training (09) leads to NNX (10), profiling (14) and data parallelism (18). NNX leads to MNIST (11), which leads to the lesson from PyTorch (27). Profiling leads to memory and precision (15), which leads to attention (25) and, with state (12), to Pallas (22) and autodiff (28). Sharding (16) leads to explicit sharding (17), then to data parallelism (18) and shard_map (19), which leads to tensor parallelism (20), pipelines and experts (21) and escape hatches (23). Profiling and data parallelism lead to production (24). Production, attention and tensor parallelism lead to the capstone (26). State (12) and debugging (13) need only part I. Letters mark the lessons of the three paths.](../images/start_here_lessons.svg)
 #
 # | | lesson | topics |
 # |---|---|---|

@@ -29,7 +29,7 @@
 # %%
 from grader.checks import devices
 
-devices.start(8)  # before JAX is first used: eight simulated devices, for the section on shards
+devices.start(8)  # before JAX is first used: eight simulated devices, for one Deeper section
 
 import io
 

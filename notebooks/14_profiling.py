@@ -336,7 +336,7 @@ rounded = jax.tree.map(lambda ms: round(ms, 1), by_scope)
 plots.show("Milliseconds per iteration in each scope. " + "; ".join(f"{kind}: {rounded[kind]}" for kind in kinds) + ".")
 
 # %% [markdown]
-# A fused operation has the `op_name` of only one of its parts, so these sums are approximate.
+# A fused operation has the `op_name` of only one of its parts, so these sums are approximate. XProf's page *HLO Op Stats* lists the time of each operation.
 #
 # ## Fix the largest part, then measure again
 # In the backward pass of `by_broadcasting`, an array of 512 · 512 · 64 numbers is summed. The formula |a - b|² = |a|² + |b|² - 2 a·b avoids this array, because all products a·b are one matrix product. (For points that nearly coincide, the formula is less accurate, because it subtracts nearly equal numbers.)

@@ -3,7 +3,7 @@
 #
 # *The core takes about 35 minutes. Eleven "Deeper" sections can be skipped. Then do [the exercises](../exercises/25_attention/25_attention.ipynb).* After the core, you can write and train a transformer block, test that its mask works, and generate text with a cache.
 #
-# **Prerequisites.** `vmap` (05), keys (07), `scan` (08), training with Optax (09). Try to answer these questions from memory.
+# **Prerequisites.** `vmap` (05), keys (07), `scan` (08), training with Optax (09), memory and precision (15, *Deeper* only). Try to answer these questions from memory.
 #
 # 1. From 05: What does `in_axes=(1, None)` mean?
 #

@@ -115,7 +115,7 @@ model = Net(rngs=nnx.Rngs(0))
 print("kernel", model.linears[0].kernel.shape, " scale", model.norms[0].scale.shape, " mean", model.norms[0].mean.shape)
 
 # %% [markdown]
-# A kernel of Flax has the shape **(in, out)**. The momentum is 0.9 where PyTorch's default is 0.1, because Flax and Keras multiply the *old* statistics by the momentum, and PyTorch multiplies the *new* ones.
+# A kernel of Flax has the shape **(in, out)**. The momentum is 0.9 (Flax's default is 0.99) where PyTorch's default is 0.1, because Flax and Keras multiply the *old* statistics by the momentum, and PyTorch multiplies the *new* ones.
 #
 # Linen is Flax's older interface, which you meet in existing code. A module contains no arrays. `init` returns them as nested dicts, and `apply` takes them. `@linen.compact` lets you create layers where you use them. The mode, training or evaluation, is an argument.
 
