@@ -132,7 +132,7 @@ def test_lessons_run_on_colab(colab: Run, lesson: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "lesson, files", [("23_escape_hatches", ""), ("26_capstone", "Added README.md, paradise_lost.txt.")]
+    ("lesson", "files"), [("23_escape_hatches", ""), ("26_capstone", "Added README.md, paradise_lost.txt.")]
 )
 def test_a_lesson_with_a_compiler_or_data_on_kaggle(kaggle: Run, lesson: str, files: str) -> None:
     notebook = solved(lesson)

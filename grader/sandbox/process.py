@@ -84,9 +84,7 @@ class Zygote:
         return cls(ours, process, folder)
 
     @classmethod
-    def start(
-        cls, modules: list[str], platform: Platform = CPU, count: int = 1, hidden: Sequence[str] = ()
-    ) -> Zygote:
+    def start(cls, modules: list[str], platform: Platform = CPU, count: int = 1, hidden: Sequence[str] = ()) -> Zygote:
         """Start a zygote that has imported `modules` besides JAX. Takes about a second and a half.
 
         All that is forked from it runs on `platform`; of an accelerator, `count` devices have to work together.
