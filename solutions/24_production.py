@@ -1817,7 +1817,7 @@ def probe_several(count, every):
 
 rng = inputs.rng()
 cases = [
-    ("two processes with two devices each", 2, [int(rng.integers(3, 6)), int(rng.integers(1100, 1200))]),
+    ("two processes with two devices each", 2, [2 * int(rng.integers(1, 3)) + 1, 2 * int(rng.integers(550, 600)) + 1]),
     ("a process with one device and no rows", 1, [0, int(rng.integers(2, 6))]),
 ]
 if not processes.loopback():
