@@ -48,8 +48,8 @@ def class_of_two(built: Callable[[str], Path], grader: Grader, tmp_path_factory:
     (course / "extensions.csv").write_text(
         f"learner,lesson,due\n{ANN},{LESSON},2026-01-03T12:00Z\n{BOB},{LESSON},2026-01-03T12:00Z\n"
     )
-    for words in (("generate_assignment", LESSON, "--force"), ("db", "student", "import", "roster.csv")):
-        assert stock.nbgrader(course, *words).returncode == 0
+    for step in (("generate_assignment", LESSON, "--force"), ("db", "student", "import", "roster.csv")):
+        assert stock.nbgrader(course, *step).returncode == 0
     for learner in (ANN, BOB):
         folder = course / "submitted" / learner / LESSON
         write(
@@ -63,7 +63,7 @@ def class_of_two(built: Callable[[str], Path], grader: Grader, tmp_path_factory:
     (course / "submitted" / "collected.json").write_text(
         json.dumps({"version": 1, "learners": {ANN: {"source": "x"}, BOB: {"source": "y"}}})
     )
-    for words in (
+    for command in (
         ("grade", "submitted", "--gradebook", "--json", "results.json"),
         ("grade", f"file://{course}/submitted", "--json", "elsewhere.json"),
         ("report", "results.json", "--as", "csv", "--out", "grades.csv"),
@@ -71,10 +71,10 @@ def class_of_two(built: Callable[[str], Path], grader: Grader, tmp_path_factory:
         ("report", "results.json", "--as", "junit", "--out", "out/junit.xml"),
         ("similar", "submitted"),
     ):
-        done = grader(*words, cwd=course)
+        done = grader(*command, cwd=course)
         assert done.returncode == 0, done.stdout + done.stderr
-    for words in (("generate_feedback", LESSON), ("release_feedback", LESSON)):
-        done = stock.nbgrader(course, *words)
+    for step in (("generate_feedback", LESSON), ("release_feedback", LESSON)):
+        done = stock.nbgrader(course, *step)
         assert done.returncode == 0, done.stderr[-2000:]
     (course / ".nbgrader.log").write_text(f"[INFO] Graded {ANN}\n[INFO] Graded {BOB}\n")
     assert sorted(found(course, ANN)) != []
@@ -188,10 +188,10 @@ def test_git_ignores_what_the_commands_write(copy: Path, grader: Grader, kind: s
     assert not {name for name in listed if name in found(copy, ANN, BOB)}
     quiet = grader("report", "results.json", "--as", "csv", "--out", "week1.csv", cwd=copy)
     assert "git does not ignore" not in quiet.stderr
-    for words in (
+    for command in (
         ("report", "results.json", "--as", "json", "--out", "week1.json"),
         ("grade", "submitted", "--json", "week2.json"),
         ("similar", "submitted", "--html", "page.txt"),
     ):
-        told = grader(*words, cwd=copy)
-        assert told.stderr.count(f"git does not ignore {copy / words[-1]}") == 1, told.stderr
+        told = grader(*command, cwd=copy)
+        assert told.stderr.count(f"git does not ignore {copy / command[-1]}") == 1, told.stderr

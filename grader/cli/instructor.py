@@ -14,7 +14,7 @@ from typer import Abort, Argument, Option, confirm
 
 from grader.cli.app import LessonOption, LessonsArgument, app, open_course, refuse_unknown
 from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, refusing_files, warn_unignored
-from grader.cli.learner import JupyterLabOptions, become_jupyterlab
+from grader.cli.learner import JupyterLabOptions, become_jupyterlab, find_exercise
 from grader.core import files
 from grader.core.notebook import Submission, Unreadable, read_bytes, read_complete, read_submission
 from grader.core.points import phrase
@@ -155,6 +155,21 @@ def similar(
         Path | None,
         Option("--html", metavar="FILE", help="The page to write. Default: build/similar.html in the course."),
     ] = None,
+    json: Annotated[Path | None, Option("--json", metavar="FILE", help="Also write the pairs to FILE.")] = None,
+    exercise: Annotated[
+        str | None,
+        Option("--exercise", metavar="NAME", help="With --lesson: compare only the answers to this exercise."),
+    ] = None,
+    min_share: Annotated[
+        int,
+        Option(
+            "--min-share",
+            metavar="PERCENT",
+            min=1,
+            max=100,
+            help="List a pair if this part of what one of them wrote in a cell is in the other's submission too.",
+        ),
+    ] = 60,
 ) -> None:
     """List pairs of submissions that share code.
 
@@ -166,12 +181,16 @@ def similar(
 
     course = open_course(lesson)
     to = html or course.home / "build" / "similar.html"
-    refuse_unwritable("The page", to)
-    warn_unignored(to)
+    if exercise is not None and lesson is None:
+        raise fail("--exercise requires --lesson NN_topic.")
+    only = None if exercise is None or lesson is None else find_exercise(course.lesson(lesson), exercise)
+    for what, path in (("The page", to), ("The list", json)):
+        refuse_unwritable(what, path)
+        warn_unignored(path)
     with refusing(batch.NothingToGrade):
         entries = batch.find(submitted, course, lesson)
     lessons: list[tuple[str, int, list[comparison.Pair]]] = []
-    unread: list[str] = []
+    unread: list[dict[str, str]] = []
     with err.status("Comparing submissions ..."):
         for name in dict.fromkeys(entry.lesson for entry in entries):
             found: list[Submission] = []
@@ -180,9 +199,10 @@ def similar(
                     try:
                         found.append(read_submission(read_bytes(entry.path), entry.learner, name))
                     except Unreadable as problem:
-                        unread.append(f"{legible(str(entry.path))}: {problem}")
+                        about = {"learner": entry.learner, "lesson": name, "path": str(entry.path)}
+                        unread.append({**about, "reason": str(problem)})
             released = read_complete(exercises_path(course, name))
-            lessons.append((name, *comparison.submitted(course.lesson(name), released, found)))
+            lessons.append((name, *comparison.submitted(course.lesson(name), released, found, only, min_share / 100)))
     table = Table("lesson", "learners", "cells", "shared tokens", box=box.SIMPLE)
     for name, _, pairs in lessons:
         for pair in pairs[: pages.MOST_PAIRS]:
@@ -194,8 +214,11 @@ def similar(
     to.parent.mkdir(parents=True, exist_ok=True)
     files.write(to, pages.similar(lessons).encode(), mode=0o600)
     echo(f"{phrase(count, 'pair')} among {phrase(sum(n for _, n, _ in lessons), 'submission')}. Side by side: {to}")
+    if json is not None:
+        files.write(json, comparison.document(lessons, unread), mode=0o600)
     if unread:
-        raise fail("Not compared:\n  " + "\n  ".join(unread), 1)
+        lines = [f"  {legible(one['path'])}: {one['reason']}" for one in unread]
+        raise fail("\n".join(["Not compared:", *lines]), 1)
 
 
 @app.command("personal-data")

@@ -195,7 +195,7 @@ class PersonalData:
                     connection.execute(delete(submitted).where(submitted.student_id == name))
                     connection.execute(delete(api.Student).where(api.Student.id == name))
             with closing(database.engine.raw_connection()) as raw:
-                if database.file is None:
+                if raw.driver_connection is not None and database.file is None:
                     raw.driver_connection.autocommit = True  # psycopg's; that of SQLite is set when it is opened
                 cursor = raw.cursor()
                 cursor.execute("vacuum")
