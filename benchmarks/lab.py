@@ -41,7 +41,7 @@ def set_up(folder: Path) -> Path:
     for name in ("share", "etc"):
         shutil.copytree(Path(sys.prefix) / name, venv / name, dirs_exist_ok=True)
     command = venv / "bin" / "grader"
-    command.write_text(f"#!{venv}/bin/python\nfrom grader.cli import main\nmain()\n")
+    command.write_text(f"#!{venv}/bin/python\nfrom grader.__main__ import main\nmain()\n")
     command.chmod(0o755)
     (venv / environment.STAMP).write_text(json.dumps(environment.wanted(course, "cpu")))
     return course

@@ -131,13 +131,16 @@ def test_lessons_run_on_colab(colab: Run, lesson: str) -> None:
 
 
 @pytest.mark.thorough
-def test_a_lesson_with_data_on_kaggle(kaggle: Run) -> None:
-    notebook = solved("26_capstone")
+@pytest.mark.parametrize(
+    ("lesson", "files"), [("23_escape_hatches", ""), ("26_capstone", "Added README.md, paradise_lost.txt.")]
+)
+def test_a_lesson_with_a_compiler_or_data_on_kaggle(kaggle: Run, lesson: str, files: str) -> None:
+    notebook = solved(lesson)
     kaggle(notebook)
     install = next(cell for cell in notebook.cells if cell.id == "install")
-    assert "Added README.md, paradise_lost.txt." in said(install)
+    assert files in said(install)
     assert errors(notebook.cells) == []
-    points = Course(ROOT).lesson("26_capstone").points
+    points = Course(ROOT).lesson(lesson).points
     assert f"{points:g} of {points:g} points." in said(notebook.cells[-1])
 
 

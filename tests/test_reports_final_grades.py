@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -55,6 +56,10 @@ def course(built: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactor
     from nbgrader.api import Gradebook
 
     root = stock.configured(built("by_hand"), tmp_path_factory.mktemp("final") / "course")
+    with pytest.MonkeyPatch.context() as patch:
+        # nbgrader calls alembic by its name
+        patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+        Gradebook(f"sqlite:///{root}/gradebook.db", "jaxercise").close()
     with warnings.catch_warnings(), Gradebook(f"sqlite:///{root}/gradebook.db", "jaxercise") as book:
         warnings.simplefilter("ignore", SAWarning)  # about nbgrader's habits
         book.update_or_create_assignment(LESSON, duedate="2026-01-02 12:00:00 UTC", course_id="jaxercise")

@@ -72,11 +72,13 @@ def _rungs(at_most: str) -> Iterator[tuple[str, str, range | None]]:
 
 
 def settle(
-    at_most: str, trial: Callable[[], None], scratch: Path, accelerator: Platform = CPU, hidden: Iterable[str] = ()
-) -> Confinement | None:
+    at_most: str, trial: Callable[[], None], scratch: Path, accelerator: Platform = CPU, hidden: Iterable[str] = (),
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Confinement | None:  # fmt: skip
     """Try each rung in a process of its own, and take the first on which `trial` runs to its end, if there is one.
 
-    On none of them a process sees the folders in `hidden`, wherever they lie.
+    On none of them a process sees the folders in `hidden`, wherever they lie. `meanwhile` is called while each trial
+    runs.
     """
     refused = dict.fromkeys(LEVELS[: LEVELS.index(at_most)], "not tried, because of a setting")
     if not kernel.LINUX:
@@ -92,7 +94,7 @@ def settle(
         # Where the kernel lets nobody limit what a network of its own holds, there is none.
         for loopback in (True, False) if namespaces and not accelerator.files else (False,):
             confinement = replace(confinement, loopback=loopback)
-            reason = _try(confinement, trial, scratch)
+            reason = _try(confinement, trial, scratch, meanwhile)
             if reason is None:
                 why = refused.pop(level, "only root can change that")
                 return replace(confinement, same_user="" if of_its_own else why)
@@ -100,7 +102,9 @@ def settle(
     return None
 
 
-def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> str | None:
+def _try(
+    confinement: Confinement, trial: Callable[[], None], scratch: Path, meanwhile: Callable[[], object]
+) -> str | None:
     """Why `trial` does not run confined like this, or None when it does."""
     folder = Path(tempfile.mkdtemp(dir=scratch))
     read, write = os.pipe()
@@ -128,6 +132,11 @@ def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> 
         return f"{problem.filename}: {problem.strerror}"
     finally:
         os.close(write)
+    try:
+        meanwhile()
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        raise
     said = os.read(read, 4096).decode() if select.select([read], [], [], TRIAL_S)[0] else "the trial does not end"
     os.close(read)
     try:

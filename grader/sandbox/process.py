@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 
@@ -55,22 +56,16 @@ class ConfinementReport:
 class Zygote:
     """A client of a zygote: starts one, or takes over the control socket that a forked examiner was given."""
 
+    early: ClassVar[Zygote | None] = None  # launched for CPUs before it was known what it is to import
+
     def __init__(
         self, control: socket.socket, process: subprocess.Popen[bytes] | None = None, folder: Path | None = None
     ) -> None:
         self.control, self.process, self.folder = control, process, folder
 
     @classmethod
-    def start(cls, modules: list[str], platform: Platform = CPU, count: int = 1, hidden: Sequence[str] = ()) -> Zygote:
-        """Start a zygote that has imported `modules` besides JAX. Takes about a second and a half.
-
-        All that is forked from it runs on `platform`; of an accelerator, `count` devices have to work together.
-        `hidden` are folders that learners' processes do not see, although they lie in one of the system's.
-
-        Raises:
-            Fault: it ended; of kind "refused" where it ended by itself, so that another would too.
-            OSError: it was ended from outside, or takes too long.
-        """
+    def launch(cls, platform: Platform = CPU) -> Zygote:
+        """Returns a zygote that has just begun to import JAX. `start` makes it ready."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Everything that is forked from it has its folder in this one, which the zygote removes if we are killed.
         folder = Path(tempfile.mkdtemp(prefix="grader-"))
@@ -86,20 +81,35 @@ class Zygote:
             process_group=0,  # Ctrl-C is the client's to handle
         )
         theirs.close()
-        zygote = cls(ours, process, folder)
-        ours.settimeout(START_S)
+        return cls(ours, process, folder)
+
+    @classmethod
+    def start(cls, modules: list[str], platform: Platform = CPU, count: int = 1, hidden: Sequence[str] = ()) -> Zygote:
+        """Start a zygote that has imported `modules` besides JAX. Takes about a second and a half.
+
+        All that is forked from it runs on `platform`; of an accelerator, `count` devices have to work together.
+        `hidden` are folders that learners' processes do not see, although they lie in one of the system's.
+
+        Raises:
+            Fault: it ended; of kind "refused" where it ended by itself, so that another would too.
+            OSError: it was ended from outside, or takes too long.
+        """
+        early, cls.early = (cls.early, None) if platform.is_cpu else (None, cls.early)
+        zygote = early or cls.launch(platform)
+        assert zygote.process is not None
+        zygote.control.settimeout(START_S)
         try:
             at_most = os.environ.get(AT_MOST, LEVELS[0])
             if at_most not in LEVELS:
                 raise ValueError(f"{AT_MOST} is {at_most!r}; it is one of {', '.join(LEVELS)}")
             opening = {"preload": modules, "at_most": at_most, "platform": asdict(platform), "count": count}
             opening["hidden"] = list(hidden)
-            ours.send(json.dumps(opening).encode())
+            zygote.control.send(json.dumps(opening).encode())
             zygote.confined  # noqa: B018  # returns once the zygote is ready
         except (Fault, ConnectionError) as problem:  # it has closed its end, so it has ended or will soon
             zygote.stop()
-            if process.returncode > 0:
-                reason = f"the process from which all others are forked ended with status {process.returncode}"
+            if zygote.process.returncode > 0:
+                reason = f"the process from which all others are forked ended with status {zygote.process.returncode}"
                 raise Fault("refused", reason) from problem
             raise
         except BaseException:

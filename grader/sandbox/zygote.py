@@ -21,7 +21,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -54,11 +54,16 @@ QUICK = (
 )
 
 
-def warm_up(modules: list[str]) -> None:
-    """Import, trace and share what the forks will need; a module that cannot be imported is left for the fork."""
-    for name in (*ALWAYS, *AT_FIRST_USE, *modules):
+def import_all(modules: Iterable[str]) -> None:
+    """Import what the forks will need; a module that cannot be imported is left for the fork."""
+    for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+
+
+def warm_up(modules: Iterable[str]) -> None:
+    """Import, trace and share what the forks will need besides `ALWAYS`."""
+    import_all((*AT_FIRST_USE, *modules))
     NotebookShell.ready()
     with contextlib.suppress(Exception):  # a newer JAX may refuse some of it: then nothing is warm, and nothing is lost
         _trace()
@@ -88,10 +93,13 @@ def _trace() -> None:
     jax.make_jaxpr(batch)(xs, w, jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 2)))
 
 
-def settle(at_most: str, platform: Platform = CPU, count: int = 1, hidden: Sequence[str] = ()) -> Confinement:
+def settle(
+    at_most: str, platform: Platform, count: int, hidden: Sequence[str], meanwhile: Callable[[], None]
+) -> Confinement:
     """Find the rung on which JAX runs, and whether this XLA knows the flags of `QUICK`: where it does not, it ends.
 
-    On an accelerator it has to run on `count` of its devices together. Those flags are for CPUs only.
+    On an accelerator it has to run on `count` of its devices together. Those flags are for CPUs only. `meanwhile` is
+    called while each trial runs in a process of its own.
     """
 
     def trial() -> None:
@@ -116,7 +124,7 @@ def settle(at_most: str, platform: Platform = CPU, count: int = 1, hidden: Seque
     try:
         for flags in (QUICK, "") if platform.is_cpu else ("",):
             os.environ["XLA_FLAGS"] = flags
-            found = confine.settle(at_most, trial, scratch, accelerators.needs(platform), hidden)
+            found = confine.settle(at_most, trial, scratch, accelerators.needs(platform), hidden, meanwhile)
             if found is not None:
                 return found
     finally:
@@ -164,13 +172,13 @@ class ZygoteServer:
         request = json.loads(message)
         if "preload" in request:
             platform = Platform(**request["platform"])
-            if platform.is_cpu:
-                accelerators.leave_alone()
-            warm_up(request["preload"])
-            self.confinement = settle(request["at_most"], platform, request["count"], request["hidden"])
+            warm = functools.cache(lambda: warm_up(request["preload"]))
+            self.confinement = settle(request["at_most"], platform, request["count"], request["hidden"], warm)
+            warm()
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # from now on the kernel reaps children
             gc.collect()
             gc.freeze()  # what is imported stays: no fork's collector walks it, nor copies its pages
+            gc.enable()
         if "entry" in request:
             control.send(json.dumps(self.fork(request, handles[0], control)).encode())
         elif not request and (found := self.confinement) is not None:
@@ -272,6 +280,10 @@ def main() -> None:
     kernel.prctl(kernel.ADOPT_ORPHANS)
     kernel.set_name("grader zygote")
     number, tempfile.tempdir = sys.argv[1:]
+    gc.disable()  # until all is imported: walking what stays took a quarter of that time
+    if os.environ.get("JAX_PLATFORMS") == CPU.jax:
+        accelerators.leave_alone()
+    import_all(ALWAYS)  # before the first request, which may come later
     ZygoteServer(socket.socket(fileno=int(number)), Path(tempfile.tempdir)).serve()
 
 
