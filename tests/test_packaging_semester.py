@@ -59,7 +59,7 @@ def test_the_exports_agree(followed: tuple[Path, str]) -> None:
     assert "missing 1 of 9 learners: not-there." in said
     assert "extended 1: with-helpers." in said
     assert "in more than one result: the newest counts." in said
-    everything = json.loads((course / "all.json").read_text(encoding="utf-8"))["results"]
+    everything = json.loads((course / "results-all.json").read_text(encoding="utf-8"))["results"]
     assert {one["learner"]: one["grade"]["score"] for one in everything} == {n: numbers(r)[2] for n, r in mine.items()}
 
 

@@ -137,3 +137,48 @@ def test_a_folder_without_submissions_is_refused(grader: Grader, tmp_path: Path)
     done = grader("similar", str(tmp_path))
     assert done.returncode == 2
     assert "No submission in" in done.stderr
+
+
+@pytest.mark.thorough
+def test_a_class_of_300_with_unreadable_submissions_and_one_exercise(grader: Grader, tmp_path: Path) -> None:
+    folder = tmp_path / "class"
+    for n in range(280):
+        unique = OTHER.replace("left", f"left_{n}").replace("values", f"values_{n}").replace("reshape", f"reshape_{n}")
+        submit(folder, f"own-{n:03}", unique if n % 2 else "")
+    submit(folder, "ann", WRITTEN)
+    submit(folder, "bob", DISGUISED)
+    half, rest = DISGUISED.split("    matrix = jnp.where")[0], "    return jax.tree.map(lambda one: one + 0, matrix)\n"
+    submit(
+        folder,
+        "cem",
+        half + rest + "".join(f"\ndef helper_{n}(a):\n    return a.part_{n}(a) ** {n}\n" for n in range(12)),
+    )
+    broken: list[bytes | None] = [b"{", b"", b"\xff\xfe", b"[]", b'{"cells": 3}', None]
+    for n, content in enumerate(broken * 2):
+        (folder / f"broken-{n:02}" / LESSON).mkdir(parents=True)
+        if content is not None:
+            (folder / f"broken-{n:02}" / LESSON / f"{LESSON}.ipynb").write_bytes(content)
+    page, file = tmp_path / "page.html", tmp_path / "similar.json"
+    words = ("similar", folder, "--lesson", LESSON, "--html", page, "--json", file)
+
+    def run(*more: str) -> Any:
+        done = grader(*words, *more)
+        assert done.returncode == 1, done.stderr
+        assert done.stderr.count("broken-") >= len(broken) * 2
+        assert "Traceback" not in done.stderr
+        return json.loads(file.read_text())
+
+    found = run()
+    assert found["submissions"] == {LESSON: 283}
+    assert [one["learners"] for one in found["pairs"]] == [["ann", "bob"]]
+    assert found["pairs"][0]["cells"] == [["vmap-pairwise"], ["vmap-pairwise"]]
+    assert len({one["learner"] for one in found["not_compared"]}) == len(broken) * 2
+    assert all(one["reason"] for one in found["not_compared"])
+    assert [one["learners"] for one in run("--exercise", "vmap-pairwise")["pairs"]] == [["ann", "bob"]]
+    other = next(one.id for one in Course(ROOT).lesson(LESSON).exercises if one.id != "vmap-pairwise")
+    assert run("--exercise", other)["pairs"] == []
+    assert ["bob", "cem"] in [one["learners"] for one in run("--min-share", "20")["pairs"]]
+    assert oct(file.stat().st_mode)[-3:] == "600"
+    for wrong in (("--exercise", "no-such"), ("--min-share", "0"), ("--min-share", "101")):
+        assert grader(*words, *wrong).returncode == 2
+    assert "requires --lesson" in grader("similar", folder, "--exercise", "vmap-pairwise").stderr

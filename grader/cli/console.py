@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,3 +67,17 @@ def refuse_unwritable(what: str, path: Path | None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise fail(f"{what} cannot be written to {path}. Choose a file in a writable folder.")
+
+
+def warn_unignored(path: Path | None) -> None:
+    """Warns that git would commit learners' data: that a file, or a folder of such files, is not ignored in its
+    repository. Outside of a repository, and without git, there is nothing to warn about."""
+    if path is None:
+        return
+    path = path.absolute()
+    above = next(one for one in path.parents if one.is_dir())
+    with contextlib.suppress(OSError):
+        words = ["git", "-C", str(above), "check-ignore", "--quiet", "--", str(path)]
+        if subprocess.run(words, capture_output=True, check=False).returncode == 1:
+            text = f"git does not ignore {path}, which contains learners' data."
+            warn(f"{text} Add it to .gitignore, or choose another place.")

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from typer import Argument, Option
 
 from grader.cli.app import JobsOption, LessonOption, PlatformOption, app, course_folder, open_course
-from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, warn, write
+from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, warn, warn_unignored, write
 from grader.cli.follow import Follower, publish
 from grader.core.faults import UnconfinedError
 from grader.core.layout import course_above
@@ -99,7 +99,9 @@ def grade(
         with refusing(StoreError):
             object_store.writable(json)
     else:
-        refuse_unwritable("The results", Path(json) / "results" if follow and json else Path(json) if json else None)
+        results = Path(json) / "results" if follow and json else Path(json) if json else None
+        refuse_unwritable("The results", results)
+        warn_unignored(results)
     warn(batch.without_secret(course))
     ours = environment_fingerprint(machine.edition)
     if follow:
@@ -390,6 +392,7 @@ def report(
     if folder is None:
         print(pages[""], end="", file=sys.__stdout__)  # as it is: a form may consist of commands to a CI service
         return
+    warn_unignored(folder)
     for name, text in pages.items():
         write(folder.with_name(name) if name else folder, text)
     if large:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
-from typer import Argument, Option
+from typer import Abort, Argument, Option, confirm
 
 from grader.cli.app import LessonOption, LessonsArgument, app, open_course, refuse_unknown
-from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, refusing_files
-from grader.cli.learner import JupyterLabOptions, become_jupyterlab
+from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, refusing_files, warn_unignored
+from grader.cli.learner import JupyterLabOptions, become_jupyterlab, find_exercise
 from grader.core import files
 from grader.core.notebook import Submission, Unreadable, read_bytes, read_complete, read_submission
 from grader.core.points import phrase
 from grader.core.text import legible
 from grader.course.build import exercises_path
+from grader.course.deadlines import BadTable
 from grader.grading import batch
 from grader.grading.pool import Stopped, interruptible
 from grader.lms.collect import BadList, CollectedRepository, Collection, read_list
 from grader.lms.git import FetchLimits
+
+if TYPE_CHECKING:
+    from grader.lms.personal_data import PersonalData, Place
 
 
 @app.command()
@@ -108,6 +113,7 @@ def collect(
         rows = read_list(repositories)
     done: list[CollectedRepository] = []
     try:
+        warn_unignored(to / "submission")
         with refusing_files(to):
             limits = FetchLimits(seconds, megabytes << 20)
             collection = Collection(to, [lesson] if lesson else course.lesson_ids, limits)
@@ -149,6 +155,21 @@ def similar(
         Path | None,
         Option("--html", metavar="FILE", help="The page to write. Default: build/similar.html in the course."),
     ] = None,
+    json: Annotated[Path | None, Option("--json", metavar="FILE", help="Also write the pairs to FILE.")] = None,
+    exercise: Annotated[
+        str | None,
+        Option("--exercise", metavar="NAME", help="With --lesson: compare only the answers to this exercise."),
+    ] = None,
+    min_share: Annotated[
+        int,
+        Option(
+            "--min-share",
+            metavar="PERCENT",
+            min=1,
+            max=100,
+            help="List a pair if this part of what one of them wrote in a cell is in the other's submission too.",
+        ),
+    ] = 60,
 ) -> None:
     """List pairs of submissions that share code.
 
@@ -160,11 +181,16 @@ def similar(
 
     course = open_course(lesson)
     to = html or course.home / "build" / "similar.html"
-    refuse_unwritable("The page", to)
+    if exercise is not None and lesson is None:
+        raise fail("--exercise requires --lesson NN_topic.")
+    only = None if exercise is None or lesson is None else find_exercise(course.lesson(lesson), exercise)
+    for what, path in (("The page", to), ("The list", json)):
+        refuse_unwritable(what, path)
+        warn_unignored(path)
     with refusing(batch.NothingToGrade):
         entries = batch.find(submitted, course, lesson)
     lessons: list[tuple[str, int, list[comparison.Pair]]] = []
-    unread: list[str] = []
+    unread: list[dict[str, str]] = []
     with err.status("Comparing submissions ..."):
         for name in dict.fromkeys(entry.lesson for entry in entries):
             found: list[Submission] = []
@@ -173,9 +199,10 @@ def similar(
                     try:
                         found.append(read_submission(read_bytes(entry.path), entry.learner, name))
                     except Unreadable as problem:
-                        unread.append(f"{legible(str(entry.path))}: {problem}")
+                        about = {"learner": entry.learner, "lesson": name, "path": str(entry.path)}
+                        unread.append({**about, "reason": str(problem)})
             released = read_complete(exercises_path(course, name))
-            lessons.append((name, *comparison.submitted(course.lesson(name), released, found)))
+            lessons.append((name, *comparison.submitted(course.lesson(name), released, found, only, min_share / 100)))
     table = Table("lesson", "learners", "cells", "shared tokens", box=box.SIMPLE)
     for name, _, pairs in lessons:
         for pair in pairs[: pages.MOST_PAIRS]:
@@ -187,5 +214,76 @@ def similar(
     to.parent.mkdir(parents=True, exist_ok=True)
     files.write(to, pages.similar(lessons).encode(), mode=0o600)
     echo(f"{phrase(count, 'pair')} among {phrase(sum(n for _, n, _ in lessons), 'submission')}. Side by side: {to}")
+    if json is not None:
+        files.write(json, comparison.document(lessons, unread), mode=0o600)
     if unread:
-        raise fail("Not compared:\n  " + "\n  ".join(unread), 1)
+        lines = [f"  {legible(one['path'])}: {one['reason']}" for one in unread]
+        raise fail("\n".join(["Not compared:", *lines]), 1)
+
+
+@app.command("personal-data")
+def personal_data(
+    learner: Annotated[str | None, Option("--learner", metavar="NAME", help="Only this learner.")] = None,
+    remove: Annotated[bool, Option("--remove", help="Remove the listed data, after a question.")] = False,
+    everyone: Annotated[bool, Option("--all", help="With --remove: remove the data of all learners.")] = False,
+    yes: Annotated[bool, Option("--yes", help="With --remove: do not ask.")] = False,
+) -> None:
+    """List or remove learners' data in the course folder.
+
+    Submissions, results, feedback, caches, nbgrader's gradebook and exchange are included. Exits with 1 if something
+    could not be removed.
+    """
+    from grader.lms.nbgrader_database import NoGradebook
+    from grader.lms.personal_data import ELSEWHERE, PersonalData
+
+    if remove and (learner is None) != everyone:
+        raise fail("Pass --learner NAME to remove the data of one learner, or --all to remove that of all learners.")
+    if not remove and (everyone or yes):
+        raise fail("--all and --yes require --remove.")
+    course = open_course()
+    with refusing(NoGradebook, BadTable), err.status("Searching the course folder ..."):
+        data = PersonalData(course)
+        found = data.learners
+    if learner is not None and learner not in found:
+        names = ", ".join(legible(one) for one in found[:10]) + (", ..." if len(found) > 10 else "")
+        raise fail(f"There is no data of {legible(learner)} in {course.home}. Learners: {names or 'none'}.")
+    chosen = found if learner is None else [learner]
+    _show_data(data, chosen, in_full=learner is not None)
+    echo(ELSEWHERE.format(course.home))
+    if not remove or not found:
+        return
+    try:
+        if not yes and not confirm(f"Remove this data of {phrase(len(chosen), 'learner')}?"):
+            raise Abort
+    except Abort:
+        raise fail("Nothing was removed. To remove the data in a script, add --yes.", 1) from None
+    with refusing(NoGradebook, status=1), err.status("Removing ..."):
+        problems = data.remove(chosen)
+    if problems:
+        raise fail("\n".join(["Removed, except for:", *problems]), 1)
+    echo(f"Removed the data of {phrase(len(chosen), 'learner')}.")
+
+
+def _show_data(data: PersonalData, learners: list[str], in_full: bool) -> None:
+    """Prints a row for each place with data of these learners; in short, one for each kind and folder."""
+    groups: dict[tuple[str, Path], list[Place]] = {}
+    for place in data.of(learners):
+        groups.setdefault((place.kind, place.path if in_full or place.shared else place.path.parent), []).append(place)
+    where = lambda place: Text(legible(str(place).removeprefix(f"{data.home}/")))
+    table = Table("data", "where", "learners", "files", "kB", "oldest", "newest", box=box.SIMPLE)
+    for (kind, path), places in groups.items():
+        files_in_it = [one for place in places for one in place.files]
+        ages = [f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}" for at in sorted(one.st_mtime for one in files_in_it)]
+        of = {name for place in places for name in place.learners if name in learners}
+        size = sum(one.st_size for one in files_in_it)
+        cells = [str(len(files_in_it)), f"{size / 1000:.0f}", *((ages[0], ages[-1]) if ages else ("", ""))]
+        table.add_row(kind, where(path), _few(of), *cells)
+    if data.database is not None and (rows := data.students.keys() & set(learners)):
+        table.add_row("gradebook", where(data.database.file or data.database.engine.url), _few(rows))
+    out.print(table if table.row_count else "There is no data of learners here.")
+
+
+def _few(names: set[str]) -> Text:
+    """Returns up to two names, and the number of others."""
+    first = ", ".join(legible(name, 40) for name in sorted(names)[:2])
+    return Text(first + (f" and {len(names) - 2} more" if len(names) > 2 else ""))

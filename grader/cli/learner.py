@@ -111,7 +111,7 @@ def check(
     course = open_course()
     path = _own_notebook(course, notebook)
     lesson = course.lesson(path.stem)
-    only = None if exercise is None else _exercise(lesson, exercise)
+    only = None if exercise is None else find_exercise(lesson, exercise)
     refuse_unwritable("The result", json)
     saved = datetime.fromtimestamp(path.stat().st_mtime)
     result = _result(course, path, json is not None, machine_for(platform), only)
@@ -134,7 +134,7 @@ def check(
         raise Exit(1)
 
 
-def _exercise(lesson: Lesson, typed: str) -> str:
+def find_exercise(lesson: Lesson, typed: str) -> str:
     """Returns the id of the exercise that is meant by an id, a title or a part of one."""
     found = lesson.matching(typed)
     if len(found) == 1:

@@ -61,6 +61,7 @@ class Deadlines:
     policy: LatePolicy = field(default_factory=LatePolicy)
     resubmission: str = "last"
     roster: Path | None = None
+    extension_list: Path | None = None
 
     def due_for(self, learner: str, lesson: str) -> datetime | None:
         """Returns when a lesson is due for a learner."""
@@ -110,9 +111,9 @@ def read(root: Path, content: dict[str, Any], lessons: Collection[str]) -> Deadl
             findings.add(line(key), f"there is no file `{value}`, which `{key}` names", "Write the path of a CSV file")
     findings.stop()
     policy = LatePolicy(**{key: late[key] for key in NUMBERS if key in late})
-    extensions = read_extensions(root / late["extensions"], lessons, zone) if "extensions" in late else {}
-    roster = root / late["roster"] if "roster" in late else None
-    return Deadlines(due, extensions, policy, late.get("resubmission", "last"), roster)
+    roster, listed = (root / late[key] if key in late else None for key in ("roster", "extensions"))
+    extensions = read_extensions(listed, lessons, zone) if listed else {}
+    return Deadlines(due, extensions, policy, late.get("resubmission", "last"), roster, listed)
 
 
 def _line(source: str, key: str) -> int:

@@ -28,7 +28,9 @@ def read_roster(path: Path) -> dict[str, Person]:
     lines: dict[str, int] = {}
     problems = []
     rows = read_table(path, ())
-    head = set(rows[0][1]) if rows else set()
+    if not rows:
+        return {}  # a first line alone, as `grader personal-data` leaves it
+    head = set(rows[0][1])
     used = {name: next((one for one in names if one in head), "") for name, names in COLUMNS.items()}
     if not used["learner"]:
         refuse(path, ["line 1: there is no column `learner` with the names of the learners' folders"])

@@ -22,6 +22,7 @@ from pygments.lexers import PythonLexer
 
 from grader.core import notebook
 from grader.core.notebook import Notebook, Submission
+from grader.core.result import to_text
 from grader.course import Lesson
 
 K = 12  # tokens of the shortest passage that is looked for
@@ -156,8 +157,11 @@ class SimilarAnswers:
             cells.append((cell.grade_id or f"own cell {cell.number}", cell.source))
         return Learner(submission.learner, tuple(cells))
 
-    def pairs(self, learners: Sequence[Learner], min_tokens: int = MIN_TOKENS) -> list[Pair]:
-        """Returns the pairs with a cell of at least `min_tokens` shared tokens, most shared first."""
+    def pairs(
+        self, learners: Sequence[Learner], min_tokens: int = MIN_TOKENS, min_share: float = MIN_SHARE
+    ) -> list[Pair]:
+        """Returns the pairs with a cell of at least `min_tokens` shared tokens, which are at least `min_share` of what
+        nothing explains in this cell, most shared first."""
         prints = [Fingerprint(self._tokens(learner)) for learner in learners]
         owners: dict[int, list[int]] = defaultdict(list)
         for i, one in enumerate(prints):
@@ -172,14 +176,14 @@ class SimilarAnswers:
         for (i, j), passages in met.items():
             if passages * (WINDOW + 1) + K >= min_tokens:  # else it cannot be enough
                 shared = prints[i].hashes & prints[j].hashes & own
-                sides = (self._side(learners[k], prints[k], shared, own, min_tokens) for k in (i, j))
+                sides = (self._side(learners[k], prints[k], shared, own, min_tokens, min_share) for k in (i, j))
                 pair = Pair(*sides)
                 if pair.cells:
                     found.append(pair)
         return sorted(found, key=lambda pair: (-pair.tokens, pair.first.learner.name, pair.second.learner.name))
 
     def _side(
-        self, learner: Learner, prints: Fingerprint, shared: set[int], own: set[int], min_tokens: int
+        self, learner: Learner, prints: Fingerprint, shared: set[int], own: set[int], min_tokens: int, min_share: float
     ) -> SharedPart:
         stands = self._tokens(learner)
         covered = {at + i for value in shared for at in prints.places[value] for i in range(K)}
@@ -189,7 +193,7 @@ class SimilarAnswers:
         for label, end in ((t.text[1:], i) for i, t in enumerate(stands) if t.text.startswith(BREAK)):
             inside = range(begin, end)
             here, most = sum(i in covered for i in inside), sum(i in possible for i in inside)
-            if here >= min_tokens and here >= MIN_SHARE * most:
+            if here >= min_tokens and here >= min_share * most:
                 cells.append(label)
                 count += here
                 places += [i for i in inside if i in covered]
@@ -226,10 +230,33 @@ def _merged(spans: Iterable[Span]) -> Iterator[Span]:
         yield last
 
 
-def submitted(lesson: Lesson, released: Notebook, submissions: Iterable[Submission]) -> tuple[int, list[Pair]]:
-    """Returns how many submissions of a lesson there are, and the pairs among them. `released` is its notebook."""
+def submitted(
+    lesson: Lesson, released: Notebook, submissions: Iterable[Submission], only: str | None = None,
+    min_share: float = MIN_SHARE,
+) -> tuple[int, list[Pair]]:  # fmt: skip
+    """Returns how many submissions of a lesson there are, and the pairs among them. `released` is its notebook, `only`
+    the exercise whose answers alone are compared."""
     code = [cell for cell in notebook.cells(released) if cell.get("cell_type") == "code"]
     stubs = {str(notebook.grade_id(cell)) for cell in code if notebook.is_answer(cell)}
     compared = SimilarAnswers(lesson, map(notebook.text, code))
     learners = [compared.learner(one, stubs) for one in submissions]
-    return len(learners), compared.pairs(learners)
+    if only is not None:
+        learners = [Learner(one.name, tuple(cell for cell in one.cells if cell[0] == only)) for one in learners]
+    return len(learners), compared.pairs(learners, min_share=min_share)
+
+
+def document(lessons: Sequence[tuple[str, int, Sequence[Pair]]], unread: Sequence[dict[str, str]]) -> str:
+    """Returns the pairs as JSON: of each its lesson, both learners, the cells that count and how much they share, and
+    of each submission that could not be read its learner, lesson and reason."""
+    pairs = [
+        {
+            "lesson": lesson,
+            "learners": [pair.first.learner.name, pair.second.learner.name],
+            "cells": [list(pair.first.cells), list(pair.second.cells)],
+            "shared_tokens": pair.tokens,
+        }
+        for lesson, _, found in lessons
+        for pair in found
+    ]
+    submissions = {lesson: count for lesson, count, _ in lessons}
+    return to_text({"version": 1, "submissions": submissions, "pairs": pairs, "not_compared": unread})
