@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from ports import free_port
 
 if TYPE_CHECKING:
     from playwright.sync_api import ElementHandle, Page
@@ -88,9 +88,7 @@ def lab(
 
 def _configure(own: Path, theme: str) -> None:
     """What a test needs that is not the learner's: a port of its own, root in a container, no question about news."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     server = {"ip": "127.0.0.1", "port": port, "allow_root": True, "use_redirect_file": False}
     settings = {
         "config/jupyter_server_config.json": {"ServerApp": server, "LabApp": {"expose_app_in_browser": True}},

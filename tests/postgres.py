@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from ports import free_port
 
 PROGRAMS = max(Path("/usr/lib/postgresql").glob("*/bin/initdb"), default=None)
 USER = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []  # the server refuses to run as root
@@ -33,9 +34,7 @@ def server() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="postgres-"))
     if USER:
         shutil.chown(folder, "postgres")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
 
     def run(program: str, *options: str) -> None:
         command = [*USER, str(PROGRAMS.parent / program), *options]

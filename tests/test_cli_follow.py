@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import PYTHONPATH
+from ports import free_port
 from rich.console import Console
 
 from grader.cli import follow
@@ -116,9 +116,7 @@ def test_the_screen_shows_counts_throughput_and_failures() -> None:
 
 def test_the_command_follows_a_queue_until_it_is_stopped(course: Path, tmp_path: Path) -> None:
     arrive(tmp_path, "ann")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "grader", "--course", str(course), "grade", str(tmp_path), "--follow"]
     running = subprocess.Popen(
         [*command, "--metrics", str(port), "--json", str(tmp_path / "out"), "--jobs", "1"],

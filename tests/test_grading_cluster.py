@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import fill
 import psutil
 import pytest
 from conftest import PYTHONPATH, Grader
+from ports import free_port
 
 from grader.course import Course
 from grader.course.build import exercises_path
@@ -67,9 +67,7 @@ class DaskCluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.address = f"tcp://127.0.0.1:{self.port}"
         self.processes: list[subprocess.Popen[bytes]] = []
         self.scheduler = self.start("scheduler", "--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard")

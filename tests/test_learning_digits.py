@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ROOT
+from ports import free_port
 
 from grader.learning import digits
 
@@ -30,9 +30,7 @@ def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path / "course" / "work")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv(digits.SETTING, raising=False)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(digits, "MIRROR", f"http://127.0.0.1:{free.getsockname()[1]}/")
+    monkeypatch.setattr(digits, "MIRROR", f"http://127.0.0.1:{free_port()}/")
     return tmp_path
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,12 +19,14 @@ import yaml
 from ci_log import commands
 from conftest import ROOT
 from fill import fill, write
+from ports import free_port
 
 import grader.cli
 from grader.course import Course
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
-EXAMPLES = sorted((ROOT / "examples" / "ci").rglob("*.yml"))
+EXAMPLES = sorted((ROOT / "examples" / "ci").rglob("workflows/*.yml"))
+GITLAB = sorted((ROOT / "examples" / "ci" / "gitlab").rglob(".gitlab-ci.yml"))
 LESSON = "01_small"
 EXERCISES = f"exercises/{LESSON}/{LESSON}.ipynb"
 GITHUBS = {"runner.os", "runner.temp", "github.run_id", "matrix.lesson", "secrets.LEARNERS_TOKEN"}
@@ -129,6 +132,79 @@ def test_the_action_collects_grades_and_reports(workspace: Path, tmp_path: Path)
     assert "::warning title=Not every repository could be read::" in said
     assert "::error title=partly/01_small small-mean::Gives five for one and three." in said
     assert len(runner.context["steps.key.outputs.lock"]) == 32
+
+
+def test_an_unknown_report_does_not_keep_the_others_from_being_stored(workspace: Path, tmp_path: Path) -> None:
+    inputs = {"repositories": "repos.csv", "lesson": LESSON, "forms": "../moodle html", "annotations": "false"}
+    runner = Runner(tmp_path, workspace, inputs)
+    status, said = runner.run_all(ACTION)
+    assert status == 0, said
+    assert "::warning title=A report is missing::___moodle could not be written." in said
+    assert "csv, canvas" in said, "the known ones are listed"
+    assert (Path(runner.context["steps.grade.outputs.results"]) / "class.html").is_file()
+
+
+def test_the_action_pushes_feedback_and_announces_it(workspace: Path, tmp_path: Path) -> None:
+    """On learners' repositories on a server of git's own. nbgrader makes the pages."""
+    course = shutil.copytree(workspace, tmp_path / "course")
+    shutil.copy(ROOT / "nbgrader_config.py", course)
+    lines = ["learner,url"]
+    for learner in ("all_right", "partly"):
+        bare = tmp_path / "server" / "class" / f"{learner}.git"
+        subprocess.run(["git", "clone", "-q", "--bare", workspace.parent / learner, bare], check=True)
+        lines.append(f"{learner},https://github.com/class/{learner}.git")
+    (course / "repos.csv").write_text("\n".join(lines) + "\n")
+    job = tmp_path / "job"
+    job.mkdir()
+    port = free_port()
+    (job / ".gitconfig").write_text(f'[url "git://127.0.0.1:{port}/"]\n\tinsteadOf = https://github.com/\n')
+    runner = Runner(job, course, {"repositories": "repos.csv", "lesson": LESSON, "forms": "", "feedback": "issue"})
+    gh = job / "bin" / "gh"
+    gh.write_text(f'#!/bin/sh\necho "$1 $2 $4" >>{job}/gh\nif [ "$2" = list ]; then echo "[]"; fi\n')
+    gh.chmod(0o755)
+    serve = ["git", "daemon", "--export-all", "--enable=receive-pack", "--listen=127.0.0.1", f"--port={port}"]
+    server = subprocess.Popen([*serve, f"--base-path={tmp_path}/server"], stderr=subprocess.DEVNULL, process_group=0)
+    try:
+        status, said = runner.run_all(ACTION)
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)  # git, and the daemon that it started
+        server.wait(10)
+    assert status == 0, said
+    assert "Feedback for 2 learners: 2 new, 0 unchanged." in said
+    assert "[instructor]" in (job / "pip").read_text(), "nbgrader belongs to it"
+    page = ["git", "show", f"feedback:feedback/{LESSON}.html"]
+    shown = subprocess.run(
+        page, cwd=tmp_path / "server/class/partly.git", capture_output=True, text=True, check=True
+    ).stdout
+    assert "Gives five for one and three." in shown
+    assert (job / "gh").read_text().splitlines() == [
+        f"issue {verb} class/{learner}" for learner in ("all_right", "partly") for verb in ("list", "create")
+    ]
+
+
+@pytest.mark.parametrize("path", GITLAB, ids=lambda path: path.parent.name)
+def test_gitlab_takes_the_example(path: Path) -> None:
+    """By GitLab's own schema, which check-jsonschema contains."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.gitlab-ci", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_example_for_gitlab_collects_grades_and_reports(workspace: Path, tmp_path: Path) -> None:
+    job = yaml.safe_load((ROOT / "examples/ci/gitlab/instructor/.gitlab-ci.yml").read_text())["grade"]
+    course = shutil.copytree(workspace, tmp_path / "group" / "course")
+    for learner in ("all_right", "partly"):
+        shutil.copytree(workspace.parent / learner, tmp_path / "group" / learner)
+    (tmp_path / "job").mkdir()
+    runner = Runner(tmp_path / "job", course, {})
+    step = {"id": "grade", "env": {"LESSON": LESSON}, "run": "\n".join(job["script"])}
+    done = runner.run(step)
+    assert done.returncode == 0, done.stderr
+    assert "gone" in done.stdout, "a repository that cannot be read is listed"
+    results = json.loads((course / "results" / "results.json").read_text())["results"]
+    assert {one["learner"]: one["score"] for one in results} == {"all_right": 9.0, "partly": 6.0}
+    assert (course / job["artifacts"]["reports"]["junit"]).is_file()
+    assert (course / "results" / "class.html").is_file()
 
 
 def test_what_could_not_be_graded_fails_the_job_and_is_reported_first(workspace: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ class CommandGroups(TyperGroup):
 
     GROUPS: ClassVar[dict[str, str]] = {
         "For learners": "lab watch check progress solution carry reset doctor",
-        "For instructors": "grade report similar instructor bundle collect personal-data",
+        "For instructors": "grade report similar instructor bundle collect feedback personal-data",
         "For authors": "new build prove totals preview import",
     }
 

@@ -13,7 +13,17 @@ from rich.text import Text
 from typer import Abort, Argument, Option, confirm
 
 from grader.cli.app import LessonOption, LessonsArgument, app, open_course, refuse_unknown
-from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, refusing_files, warn_unignored
+from grader.cli.console import (
+    echo,
+    err,
+    fail,
+    out,
+    refuse_unwritable,
+    refusing,
+    refusing_files,
+    warn,
+    warn_unignored,
+)
 from grader.cli.learner import JupyterLabOptions, become_jupyterlab, find_exercise
 from grader.core import files
 from grader.core.notebook import Submission, Unreadable, read_bytes, read_complete, read_submission
@@ -131,6 +141,60 @@ def collect(
     failed = [one.learner for one in results if one.failed]
     if failed:
         raise fail(f"Not collected, or only in part: {', '.join(failed)}. The reasons are above.", 1)
+
+
+@app.command()
+def feedback(
+    lesson: Annotated[str | None, Argument(metavar="NN_topic", help="Only this lesson. [default: all]")] = None,
+    zipped: Annotated[Path | None, Option("--zip", metavar="FILE.zip", help="Write a zip for a mail merge.")] = None,
+    roster: Annotated[
+        Path | None,
+        Option(
+            "--roster", metavar="FILE.csv", help="With --zip: the learners and their addresses. [default: the course's]"
+        ),
+    ] = None,
+    repositories: Annotated[
+        Path | None, Option("--git", metavar="REPOS.csv", help="Push the pages to a branch of learners' repositories.")
+    ] = None,
+    issue: Annotated[bool, Option("--issue", help="With --git: announce new pages in an issue, with gh.")] = False,
+) -> None:
+    """Deliver feedback pages to learners.
+
+    `nbgrader generate_feedback` creates the pages. The zip contains a folder for each learner, and feedback.csv with
+    learner, email, lesson and file. With --git, the pages are committed to the branch `feedback`. Exits with 1 if a
+    repository could not be written to.
+    """
+    from grader.lms import feedback_delivery as delivery
+    from grader.lms.nbgrader_database import NoGradebook
+
+    course = open_course(lesson)
+    if (zipped is None) == (repositories is None):
+        raise fail("Choose a way of delivery. Pass either --zip FILE.zip or --git REPOS.csv.")
+    if (roster and not zipped) or (issue and not repositories):
+        raise fail("--roster requires --zip, and --issue requires --git.")
+    with refusing(delivery.NoFeedback, NoGradebook, BadTable):
+        pages = delivery.find_pages(course, lesson)
+        if zipped:
+            emails = delivery.emails(course, roster)
+            warn_unignored(zipped)
+            with refusing_files(zipped):
+                missing = delivery.write_zip(pages, emails, zipped)
+            echo(f"{zipped}: {phrase(len(pages), 'page')} and {delivery.INDEX}.")
+            warn(f"Without an e-mail address: {', '.join(missing)}." if missing else None)
+            return
+    assert repositories is not None
+    with refusing(BadList), refusing_files(repositories, "{} cannot be read: {}."):
+        rows = read_list(repositories)
+    done = []
+    for row in rows:
+        done.append(one := delivery.deliver(row, pages, issue))
+        warn(f"{one.learner}: {one.problem}." if one.problem else None)
+    counts = ", ".join(f"{[one.state for one in done].count(state)} {state}" for state in ("new", "unchanged"))
+    echo(f"Feedback for {phrase(len(done), 'learner')}: {counts}.")
+    unlisted = sorted({page.learner for page in pages} - {row.learner for row in rows})
+    warn(f"Not in {repositories}, so not delivered: {', '.join(unlisted)}." if unlisted else None)
+    if failed := [one.learner for one in done if one.problem]:
+        raise fail(f"Not delivered, or only in part: {', '.join(failed)}. The reasons are above.", 1)
 
 
 def _show(results: list[CollectedRepository]) -> None:

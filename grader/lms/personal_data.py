@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # Reports, lists and logs: by their names, as git ignores them, and JSON documents of any name by their content.
 REPORTS = re.compile(
     r".*\.(?:csv|html|log)|(?:results|gradescope|similar).*\.json|junit.*\.xml|summary.*\.md"
-    r"|(?:annotations|classroom).*\.txt"
+    r"|(?:annotations|classroom).*\.txt|feedback.*\.zip"
 )
 RESULTS = (b'"results"', b'"learner"')
 # Folders without reports: the text of a course and what is built from it, programs, a learner's own notebooks.

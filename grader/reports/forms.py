@@ -53,7 +53,7 @@ def nbgrader(results: Sequence[Result]) -> str:
         dates = (_without_zone(grade.lesson_due), _without_zone(grade.submitted))
         about = (grade.person.last_name, grade.person.first_name, grade.person.email) if grade.person else ("", "", "")
         rows.append((result.lesson, *dates, _login(result.learner), *about, *scores, grade.max_score))
-    return _csv([NBGRADER, *rows])
+    return csv_text([NBGRADER, *rows])
 
 
 def _without_zone(date: str) -> str:
@@ -88,10 +88,11 @@ def canvas(results: Sequence[Result]) -> str:
             if person else (login, "", "", login, "")
         )  # fmt: skip
         rows.append((*about, *(mine.get(lesson, "") for lesson in lessons)))
-    return _csv([(*CANVAS, *lessons), possible, *rows])
+    return csv_text([(*CANVAS, *lessons), possible, *rows])
 
 
-def _csv(rows: Iterable[Iterable[object]]) -> str:
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Returns rows as CSV that is safe to open in a spreadsheet."""
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
     return stream.getvalue()
