@@ -204,7 +204,7 @@ for length, size, windows, more in ((5, 2, 9, 1), (4, 3, 9, 0), (3, 4, 13, 3), (
     tokens = rng.integers(0, 1000, windows * length + more).astype(np.int32)
     seed = int(rng.integers(1000))
     with case(f"for {len(tokens)} tokens in windows of {length} and batches of {size}"):
-        for step in (0, 1, 2, 3, 4, 7, 11):
+        for step in (0, 1, 2, 3, 6, 7, 11):
             got = ask(batch_at, tokens, step, size, length, seed)
             compare(got, expected(tokens, step, size, length, seed), label="the batch")
 
