@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -55,7 +56,7 @@ def deliver(class_folder: Path, tmp_path: Path) -> Deliver:
             **os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "GIT_CONFIG_GLOBAL": str(settings),
             "GH_LOG": str(tmp_path / "gh.log"), **more,
         }  # fmt: skip
-        command = ["python", "-m", "grader", "--course", str(class_folder), "feedback", *map(str, words)]
+        command = [sys.executable, "-m", "grader", "--course", str(class_folder), "feedback", *map(str, words)]
         return subprocess.run(command, env=around, capture_output=True, text=True, check=False, timeout=120)
 
     return run
@@ -103,7 +104,7 @@ def test_a_zip_has_a_folder_for_each_learner_and_a_table(deliver: Deliver, class
 @pytest.mark.parametrize(
     ("roster", "words", "message"),
     [
-        ("name,mail\n", [], "roster.csv line 1: there is no column `learner`"),
+        ("name,mail\none,x\n", [], "roster.csv line 1: there is no column `learner`"),
         ("learner,email\none,x\none,y\n", [], "roster.csv line 3: `one` is already in line 2"),
         ("", ["02_none"], "There is no lesson 02_none."),
         ("", ["--issue"], "--roster requires --zip, and --issue requires --git."),

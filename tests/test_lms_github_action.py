@@ -57,7 +57,8 @@ class Runner:
         )
         for path in bin_folder.iterdir():
             path.chmod(0o755)
-        self.path = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
+        # As of the environment that the action installs into: nbgrader calls alembic by its name.
+        self.path = os.pathsep.join([str(bin_folder), str(Path(sys.executable).parent), os.environ["PATH"]])
 
     def fill(self, text: str) -> str:
         """Expressions replaced; one that we do not know is a mistake of ours."""

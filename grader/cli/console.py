@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from typer import Exit
 
 from grader.core import files
 from grader.core.text import legible
+from grader.lms.git import ignores
 
 out = Console(highlight=False, markup=False, emoji=False)
 err = Console(highlight=False, markup=False, emoji=False, stderr=True)
@@ -72,12 +72,6 @@ def refuse_unwritable(what: str, path: Path | None) -> None:
 def warn_unignored(path: Path | None) -> None:
     """Warns that git would commit learners' data: that a file, or a folder of such files, is not ignored in its
     repository. Outside of a repository, and without git, there is nothing to warn about."""
-    if path is None:
-        return
-    path = path.absolute()
-    above = next(one for one in path.parents if one.is_dir())
-    with contextlib.suppress(OSError):
-        words = ["git", "-C", str(above), "check-ignore", "--quiet", "--", str(path)]
-        if subprocess.run(words, capture_output=True, check=False).returncode == 1:
-            text = f"git does not ignore {path}, which contains learners' data."
-            warn(f"{text} Add it to .gitignore, or choose another place.")
+    if path is not None and not ignores(path.absolute()):
+        text = f"git does not ignore {path.absolute()}, which contains learners' data."
+        warn(f"{text} Add it to .gitignore, or choose another place.")

@@ -61,6 +61,16 @@ def environment() -> dict[str, str]:
     return {**ours, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
 
 
+def ignores(path: Path) -> bool:
+    """Whether git ignores an absolute path, which need not exist. True where there is no repository, or no git."""
+    above = next(one for one in path.parents if one.is_dir())
+    command = ["git", *_settings(QUIET), "check-ignore", "--quiet", "--", str(path)]
+    try:
+        return subprocess.run(command, cwd=above, env=environment(), capture_output=True, check=False).returncode != 1
+    except OSError:
+        return True
+
+
 def run(folder: Path, *words: str) -> bytes:
     """Returns what `git WORDS` prints, run in `folder`. Raises GitFailed."""
     if shutil.which("git") is None:
