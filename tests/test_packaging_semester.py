@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import desk
@@ -22,8 +24,10 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The course after all commands, and what they printed on stderr. A line that fails ends it."""
     course = desk.copy_course(tmp_path_factory.mktemp("semester"))
     script = "\n".join(["set -e", *BLOCKS])
+    activated = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = desk.environment(course) | {"PATH": activated}
     done = subprocess.run(
-        ["bash", "-c", script], cwd=course, env=desk.environment(course), capture_output=True, text=True, timeout=600
+        ["bash", "-c", script], cwd=course, env=variables, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return course, done.stderr
