@@ -13,7 +13,11 @@ from pathlib import Path
 from ports import free_port
 
 PROGRAMS = max(Path("/usr/lib/postgresql").glob("*/bin/initdb"), default=None)
-USER = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []  # the server refuses to run as root
+USER = (
+    [str(shutil.which("runuser", path="/usr/sbin:/sbin:/usr/bin:/bin")), "-u", "postgres", "--"]
+    if os.geteuid() == 0
+    else []
+)  # the server refuses to run as root
 
 
 def missing() -> str:
