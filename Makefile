@@ -69,12 +69,13 @@ format: setup ## format the code for lint
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
 
-bench: setup ## time the grader against stock nbgrader, a cold make lab, checks in a notebook, and grader watch
+bench: setup ## time the grader against stock nbgrader, a cold make lab, checks in a notebook, grader watch, and the board
 	@$(BIN)/python -m benchmarks.grading
 	@$(BIN)/python -m benchmarks.lab
 	@$(BIN)/python -m benchmarks.in_notebook
 	@$(BIN)/python -m benchmarks.watching
 	@$(BIN)/python -m benchmarks.similar
+	@$(BIN)/python -m benchmarks.board --report
 
 soak: setup ## grade a class of 1,000, one in ten hostile, and measure memory and time (LESSON=05_vmap)
 	@$(BIN)/python -m benchmarks.soak --at-most 2 $(if $(LESSON),--course . --lesson "$(LESSON)")

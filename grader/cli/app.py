@@ -21,8 +21,8 @@ class CommandGroups(TyperGroup):
     """Lists the commands by the people who use them, in the order of use."""
 
     GROUPS: ClassVar[dict[str, str]] = {
-        "For learners": "lab watch check progress solution carry reset doctor",
-        "For instructors": "grade report similar instructor bundle collect feedback personal-data",
+        "For learners": "lab watch check progress solution carry reset join raise-hand share doctor",
+        "For instructors": "grade report similar instructor board bundle collect feedback personal-data",
         "For authors": "new build prove totals preview import",
     }
 

@@ -147,6 +147,7 @@ def prove(
     mutants: Annotated[bool, Option(help="Also test generated wrong answers (mutants).")] = True,
     seeds: Annotated[int, Option(min=1, metavar="N", help="Number of draws of the inputs for each answer.")] = 20,
     suggest: Annotated[bool, Option("--suggest", help="Only list mutants that pass all checks.")] = False,
+    times: Annotated[bool, Option("--times", help="Only measure how long each check of the solutions takes.")] = False,
     jobs: JobsOption = None,
 ) -> None:
     """Test the checks of each exercise.
@@ -160,6 +161,10 @@ def prove(
         one.id == exercise for lesson in ids for one in course.lesson(lesson).exercises
     ):
         raise fail(f"There is no exercise {exercise} in {', '.join(ids)}.")
+    if times:
+        if proofs.show_times(course, ids, exercise, out):
+            raise Exit(1)
+        return
     proof = proofs.prove(course, ids, exercise, mutants=mutants, jobs=jobs, seeds=seeds, suggest=suggest)
     (proofs.show_suggestions if suggest else proofs.show)(proof, out)
     if proof.problems:

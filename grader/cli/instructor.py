@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +27,7 @@ from grader.cli.console import (
 )
 from grader.cli.learner import JupyterLabOptions, become_jupyterlab, find_exercise
 from grader.core import files
+from grader.core.faults import Fault, UnconfinedError
 from grader.core.notebook import Submission, Unreadable, read_bytes, read_complete, read_submission
 from grader.core.points import phrase
 from grader.core.text import legible
@@ -283,6 +285,90 @@ def similar(
     if unread:
         lines = [f"  {legible(one['path'])}: {one['reason']}" for one in unread]
         raise fail("\n".join(["Not compared:", *lines]), 1)
+
+
+@app.command()
+def board(
+    lessons: Annotated[list[str] | None, Argument(metavar="NN_topic", help="The lessons of the workshop.")] = None,
+    port: Annotated[int, Option("--port", metavar="N", min=1, max=65535, help="The port to listen on.")] = 8300,
+    lan: Annotated[bool, Option("--lan", help="Accept connections from other machines.")] = False,
+    judge: Annotated[
+        bool, Option("--judge", help="Grade learners' saved notebooks on this machine, hidden checks included.")
+    ] = False,
+    watch: Annotated[
+        list[str] | None,
+        Option("--watch", metavar="PATTERN", help="Grade the notebooks in these folders, as in '/home/*/course'."),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        Option("--export", metavar="FILE", help="When the board stops, write a report (.html) or a table (.csv)."),
+    ] = None,
+    close: Annotated[
+        bool, Option("--close", help="Close a workshop whose board has stopped: delete its data.")
+    ] = False,
+) -> None:
+    """Show a live workshop in the browser: who works on what, who is stuck, who asks for help.
+
+    Prints the address of the board, and the command with which learners join. Press Ctrl-C to stop. The workshop
+    resumes with the next `grader board`, until it is closed.
+    """
+    import asyncio
+
+    from grader.board import board_server
+    from grader.board.event_log import DATABASE, EventLog
+    from grader.board.judge_queue import FolderWatcher, JudgeQueue
+    from grader.board.workshop import Workshop
+
+    course = open_course(*(lessons or ()))
+    refuse_unwritable("The export", export)
+    warn_unignored(export)
+    path = course.home / "build" / "board" / DATABASE
+    if close and not path.is_file():
+        raise fail("There is no workshop to close.")
+    resumes = path.is_file()
+    if not resumes and not lessons:
+        raise fail("Name the lessons of the workshop: grader board 05_vmap.")
+    with refusing_files(path, "{} cannot be opened: {}."):
+        log = EventLog(path)
+    names = log.setting("lessons", " ".join(lessons or ())).split()
+    patterns = json.loads(log.setting("watch", json.dumps([str(Path(one).absolute()) for one in watch or ()])))
+    judges = log.setting("judge", "yes" if judge or watch else "") == "yes"
+    queue = JudgeQueue(course, names, log) if judges and not close else None
+    opened = board_server.Board(Workshop.of(course, names, judges), log, queue)
+
+    async def serve() -> None:
+        server = board_server.listen(opened, "0.0.0.0" if lan else "127.0.0.1", port)
+        opened.address = address = f"http://{board_server.lan_address() if lan else '127.0.0.1'}:{port}/"
+        echo(f"{'The workshop resumes' if resumes else 'A workshop'}: {', '.join(names)}.")
+        if resumes and lessons and names != lessons:
+            warn("The lessons are those that the workshop began with. To begin another one: grader board --close")
+        if resumes and (judge or watch) and not judges:
+            warn("The workshop began without --judge, so notebooks are not graded.")
+        echo(f"Your board, which only you should open: {address}#{opened.instructor}")
+        echo(f"For the projector, without names: {address}#{opened.projector}")
+        echo(f"Learners join with: grader join {address} {opened.code}")
+        tasks = []
+        if queue is not None:
+            tasks.append(queue.run(lambda: echo("Saved notebooks are graded on this machine.")))
+        if patterns:
+            tasks.append(FolderWatcher(patterns, names, opened.saved_in_folder).run())
+        try:
+            await asyncio.gather(asyncio.Event().wait(), *tasks)
+        finally:
+            server.stop()
+
+    if not close:
+        try:
+            with refusing(OSError, UnconfinedError, Fault):
+                asyncio.run(serve())
+        except KeyboardInterrupt:
+            echo("Stopped. To resume: grader board. To delete the data of the workshop: grader board --close")
+    if export is not None:
+        files.write(export, opened.report("html" if export.suffix == ".html" else "csv"))
+        echo(f"Written: {export}")
+    log.close(delete=close)
+    if close:
+        echo("The workshop is closed, and its data is deleted.")
 
 
 @app.command("personal-data")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from datetime import datetime
@@ -26,7 +27,7 @@ from grader.cli.app import (
 )
 from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, warn
 from grader.cli.grade import list_manual_tasks, machine_for
-from grader.core import files
+from grader.core import board_client, files
 from grader.core.layout import course_above
 from grader.core.points import number, phrase, total
 from grader.core.result import CheckResult, Result, document
@@ -119,6 +120,9 @@ def check(
         files.write(json, document([result]), mode=0o644)
     out.print(terminal.learner(result, {one.id: one.title for one in lesson.exercises}))
     progress.note(course, result)
+    board_client.report_result(result)
+    with contextlib.suppress(OSError):
+        board_client.reporter.send_notebook(path.stem, path.read_bytes())
     version = f"{path}, saved on {saved:%Y-%m-%d at %H:%M:%S}"
     if result.problem is None:
         echo(f"Graded: {version}. Unsaved changes do not count.")
@@ -329,3 +333,58 @@ def examine_machine() -> None:
         echo("\n".join(finding.lines()))
     if stops:
         raise fail("1 error was found (✗)." if stops == 1 else f"{stops} errors were found (✗).", 1)
+
+
+@app.command()
+def join(
+    url: Annotated[str, Argument(metavar="URL", help="The board's address, which the instructor shows.")] = "",
+    code: Annotated[str, Argument(metavar="CODE", help="The code of the workshop.")] = "",
+    name: Annotated[str, Option("--name", metavar="NAME", help="Your name on the board. [default: a random one]")] = "",
+    leave: Annotated[bool, Option("--leave", help="Leave the workshop.")] = False,
+) -> None:
+    """Join a workshop.
+
+    Check cells, `grade()`, `grader check` and `grader watch` then report the exercise, the outcome and the time to the
+    instructor's board. Code is sent only by `grader share`, or if the board states that it grades saved notebooks.
+    """
+    if leave:
+        board_client.leave()
+        echo("You have left the workshop. Nothing more is reported.")
+        return
+    if not url or not code:
+        raise fail("Pass the address and the code of the workshop: grader join URL CODE.")
+    from grader.learning.workshop_panel import joined_line
+
+    with refusing(board_client.BoardError, OSError):
+        joined = board_client.join(url, code, name)
+    echo(joined_line(joined))
+    echo("To ask for help: grader raise-hand. To leave: grader join --leave.")
+
+
+@app.command("raise-hand")
+def raise_hand(
+    lower: Annotated[bool, Option("--lower", help="You no longer need help.")] = False,
+) -> None:
+    """Ask for help in a workshop."""
+    with refusing(board_client.BoardError):
+        news = board_client.tell([{"kind": "help", "wanted": not lower}])
+    echo("Your hand is down." if lower else "The board shows that you ask for help.")
+    for line in board_client.news_lines(news):
+        echo(line)
+
+
+@app.command()
+def share(
+    notebook: Annotated[Path, Argument(metavar="NOTEBOOK", help=NOTEBOOK)],
+    exercise: Annotated[str, Argument(metavar="EXERCISE", help="The exercise: its id, its title, or a part of one.")],
+) -> None:
+    """Share your saved answer to an exercise with the workshop.
+
+    The board shows wrong answers without names, once three people have shared one.
+    """
+    course = open_course()
+    path = _own_notebook(course, notebook)
+    found = find_exercise(course.lesson(path.stem), exercise)
+    with refusing(board_client.BoardError):
+        board_client.share(path, found)
+    echo(f"Your saved answer to {found} was shared without your name.")

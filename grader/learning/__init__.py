@@ -3,5 +3,6 @@
 from grader.learning.course_map import course_map
 from grader.learning.predictions import predict
 from grader.learning.submit import grade
+from grader.learning.workshop_panel import workshop
 
-__all__ = ["course_map", "grade", "predict"]
+__all__ = ["course_map", "grade", "predict", "workshop"]

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from grader.core.board_client import reporter
 from grader.core.layout import INSTALLED_COURSE
 from grader.core.notebook import Unreadable, cells, parse, part
 from grader.learning.course_map import change_state, read_state
@@ -74,6 +75,7 @@ class PredictionWidget:
             self.chosen = letter
             with change_state(PART) as choices:
                 choices[self.prediction] = {"choice": letter, "text": self.choices[letter].text}
+            reporter.report([{"kind": "prediction", "prediction": self.prediction, "choice": letter}])
             self._answer()
 
     def _answer(self) -> None:

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from grader.core import board_client
 from grader.core.faults import Fault
 from grader.core.layout import EXAMINER
 from grader.core.result import Result, grader_fault
@@ -223,8 +224,12 @@ def _loop(watch: Watch, events: Events, saves: NotebookWatcher, view: WatchView)
                         examiners.reopen(course)
                         saves.reopen(course)
                     watch.saved(what[0])
+                    if watch.notebook.todo:
+                        board_client.reporter.send_notebook(watch.current, watch.notebook.content)
                 elif kind == "replied" and watch.replied(*what):
                     view.tell(watch, *what)
+                    if what[0].do == "grade":
+                        board_client.report_result(what[1])
 
 
 def _wait(events: Events, seconds: float | None) -> Iterator[tuple[Any, ...]]:

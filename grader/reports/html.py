@@ -112,6 +112,17 @@ def similar(lessons: Sequence[tuple[str, int, Sequence[Pair]]]) -> str:
     return _page("similar.html.jinja", lessons=lessons, most=MOST_PAIRS)
 
 
+def workshop(
+    exercises: Sequence[dict[str, Any]], predictions: Sequence[dict[str, Any]], learners: int, judges: bool,
+    table: Sequence[Sequence[object]],
+) -> str:  # fmt: skip
+    """Returns the page of a workshop that is over, as `grader.board` counts its exercises and predictions."""
+    return _page(
+        "workshop.html.jinja", exercises=exercises, predictions=predictions, learners=learners, judges=judges,
+        table=table,
+    )  # fmt: skip
+
+
 def _page(template: str, **content: Any) -> str:
     environment = Environment(
         loader=PackageLoader("grader.reports", ""), autoescape=True, undefined=StrictUndefined,

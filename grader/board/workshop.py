@@ -1,0 +1,481 @@
+"""The state of a workshop, computed from its events alone: outcomes, pace, who is stuck, what was sent."""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import statistics
+from collections import Counter, deque
+from collections.abc import Container
+from dataclasses import dataclass, field
+from typing import Any
+
+from pygments import token as kinds
+from pygments.lexers import PythonLexer
+
+from grader.core.points import is_full
+from grader.core.text import legible
+from grader.course import Course, reader
+from grader.reports.similar import tokens
+
+STUCK_FACTOR = 2.0  # times the median time between two steps forward
+STUCK_AT_LEAST_S = 300.0
+MAX_GAPS = 5_000
+MAX_HINT = 500  # characters of a hint that the instructor types
+MAX_CODE = 4_000  # characters of an answer that a learner shares
+ANONYMOUS_FROM = 3  # people who have shared a wrong answer to an exercise before any of these answers is shown
+MOST_GROUPS = 6  # of the shared answers to one exercise
+MAX_QUESTION = 600  # characters of a prediction's question
+OPEN, TRYING, PASSING, DONE = "open", "trying", "passing", "done"  # of an exercise, in this order
+OUTCOMES = ("passed", "failed")  # of a check cell that counts; an untouched stub is not reported
+
+
+class BadEvent(ValueError):
+    """An event does not have the documented form; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class BoardExercise:
+    """A column of the board."""
+
+    id: str
+    title: str
+    lesson: str
+    points: float
+    public: frozenset[str]  # ids of its public checks
+    misconceptions: frozenset[str]
+    minutes: int = 0  # that the course plans for it
+    reference: str = ""  # the course's answer
+    known: frozenset[str] = frozenset()  # names that the course or Python defines, and the learner does not choose
+
+
+@dataclass(frozen=True)
+class BoardPrediction:
+    """A question of the workshop's lessons. The choices have the letters from A on; `right` is one of these letters."""
+
+    id: str
+    lesson: str
+    question: str
+    choices: tuple[str, ...]
+    right: str
+
+
+@dataclass(frozen=True)
+class SharedAnswer:
+    """An answer that a learner has shared. Answers with the same `group` differ in names, comments and layout alone."""
+
+    code: str
+    group: str
+    wrong: bool  # the learner did not have all points when sharing it
+
+
+@dataclass
+class Attempt:
+    """What one learner has reached in one exercise. Times are seconds since the epoch."""
+
+    status: str = OPEN
+    earned: float = 0.0
+    passed: set[str] = field(default_factory=set)  # public checks
+    failures: int = 0
+    began: float = 0.0
+    ended: float = 0.0  # when all points were reached
+    judged: bool = False  # by the board's machine
+
+
+@dataclass
+class Participant:
+    """A learner of the workshop."""
+
+    id: int
+    name: str
+    joined: float
+    progressed: float
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    wants_help: bool = False
+
+
+class Workshop:
+    """Takes validated events in their order. Points are as learners' machines report them, or where `judges`, only as
+    the board's own machine has graded saved notebooks."""
+
+    def __init__(
+        self, exercises: list[BoardExercise], predictions: list[BoardPrediction] | None = None, judges: bool = False
+    ) -> None:
+        self.exercises = {one.id: one for one in exercises}
+        self.predictions = {one.id: one for one in predictions or ()}
+        self.judges = judges
+        self.participants: dict[int, Participant] = {}
+        self.changed: set[int] = set()  # participants since the last `take_changes`
+        self.opened: str | None = None  # the exercise that is open for everyone
+        self.timer: float | None = None  # when it ends
+        self.hint = ""
+        self.hides_predictions = True  # on the projector, until everyone has answered
+        self.groups_changed = False  # since the last `take_groups`
+        self._of_check = {check: one.id for one in exercises for check in one.public}
+        # Seconds between two steps forward of one learner. Only the latest: a learner can report any number of them.
+        self._gaps: deque[float] = deque(maxlen=MAX_GAPS)
+        self._misconceptions: dict[str, dict[str, set[int]]] = {one.id: {} for one in exercises}  # learners with each
+        self._choices: dict[str, dict[int, str]] = {}  # letters by learner, of each prediction
+        self._shared: dict[str, dict[int, SharedAnswer]] = {one.id: {} for one in exercises}
+        self._on_display: tuple[str, str] | None = None  # exercise and group on the projector
+
+    @classmethod
+    def of(cls, course: Course, lessons: list[str], judges: bool = False) -> Workshop:
+        """Returns the workshop of these lessons before anything has happened. Raises CourseError."""
+        found = []
+        for lesson in (course.lesson(name) for name in lessons):
+            known = frozenset(
+                {*lesson.setup_names, *dir(builtins), *(name for e in lesson.exercises for name in e.names)}
+            )
+            for one in lesson.exercises:
+                public = frozenset(check.id for check in one.checks if not check.hidden)
+                because = frozenset(wrong.because for wrong in one.wrong if wrong.because)
+                about = (one.id, one.title, lesson.id, one.points, public, because)
+                found.append(BoardExercise(*about, one.minutes, without_comments(one.reference), known))
+        return cls(found, [one for name in lessons for one in _predictions(course, name)], judges)
+
+    def join(self, learner: int, name: str, at: float) -> None:
+        self.participants[learner] = Participant(learner, name, at, at)
+        self.changed.add(learner)
+
+    def check(self, content: object, sender: str = "learner") -> dict[str, Any]:
+        """Returns an event with its known fields alone. Raises BadEvent for any other form, size or name, and for an
+        event that this `sender` ("learner", "instructor" or "judge") may not send."""
+        if not isinstance(content, dict):
+            raise BadEvent("an event is an object")
+        kind = content.get("kind")
+        validate = KINDS[sender].get(kind) if isinstance(kind, str) else None
+        if validate is None:
+            raise BadEvent("unknown kind of event")
+        return {"kind": kind, **validate(self, content)}
+
+    def apply(self, at: float, learner: int | None, content: dict[str, Any]) -> None:
+        """Applies an event that `check` has returned."""
+        if learner is None:
+            self._instruct(content)
+            return
+        participant = self.participants[learner]
+        self.changed.add(learner)
+        match content["kind"]:
+            case "check":
+                self._check_cell(participant, at, content["check"], content["outcome"])
+            case "graded" if self.judges:
+                self._attempt(participant, content["exercise"], at)
+            case "graded" | "judged":
+                self._graded(participant, at, content)
+            case "prediction":
+                self._choices.setdefault(content["prediction"], {})[learner] = content["choice"]
+            case "shared":
+                self._share(participant, at, content)
+            case "help":
+                participant.wants_help = content["wanted"]
+
+    def _instruct(self, content: dict[str, Any]) -> None:
+        match content["kind"]:
+            case "open":
+                self.opened = content["exercise"]
+            case "timer":
+                self.timer = content["ends"]
+            case "hint":
+                self.hint = content["text"]
+            case "hide":
+                self.hides_predictions = content["hidden"]
+            case "show":
+                self._on_display = None if content["exercise"] is None else (content["exercise"], content["group"])
+            case "helped":
+                if content["learner"] in self.participants:
+                    self.participants[content["learner"]].wants_help = False
+                    self.changed.add(content["learner"])
+
+    def _attempt(self, participant: Participant, exercise: str, at: float) -> Attempt:
+        return participant.attempts.setdefault(exercise, Attempt(status=TRYING, began=at))
+
+    def _check_cell(self, participant: Participant, at: float, check: str, outcome: str) -> None:
+        exercise = self.exercises[self._of_check[check]]
+        attempt = self._attempt(participant, exercise.id, at)
+        if outcome == "passed" and check not in attempt.passed:
+            attempt.passed.add(check)
+            self._progress(participant, at)
+        elif outcome == "failed":
+            attempt.passed.discard(check)
+            attempt.failures += 1
+        if attempt.status != DONE:
+            attempt.status = PASSING if attempt.passed == exercise.public else TRYING
+
+    def _graded(self, participant: Participant, at: float, content: dict[str, Any]) -> None:
+        exercise = self.exercises[content["exercise"]]
+        attempt = self._attempt(participant, exercise.id, at)
+        full = is_full(content["points"], exercise.points)
+        attempt.judged = attempt.judged or content["kind"] == "judged"
+        if content["points"] > attempt.earned:
+            self._progress(participant, at)
+        attempt.earned = max(attempt.earned, content["points"])
+        if full and attempt.status != DONE:
+            attempt.status, attempt.ended = DONE, at
+        elif not full:
+            attempt.failures += 1
+            attempt.status = attempt.status if attempt.status in (PASSING, DONE) else TRYING
+        if content["misconception"]:
+            self._misconceptions[exercise.id].setdefault(content["misconception"], set()).add(participant.id)
+
+    def _share(self, participant: Participant, at: float, content: dict[str, Any]) -> None:
+        exercise = self.exercises[content["exercise"]]
+        wrong = self._attempt(participant, exercise.id, at).status != DONE
+        code = without_comments(content["code"])
+        words = "\0".join(one.text for one in tokens(code, exercise.known))
+        group = hashlib.sha256(words.encode(errors="replace")).hexdigest()[:16]
+        self._shared[exercise.id][participant.id] = SharedAnswer(code, group, wrong)
+        self.groups_changed = True
+
+    def _progress(self, participant: Participant, at: float) -> None:
+        self._gaps.append(max(0.0, at - participant.progressed))
+        participant.progressed, participant.wants_help = at, False
+
+    @property
+    def median_gap(self) -> float:
+        """The median of the seconds between two steps forward of a learner; 0 before the first step."""
+        return statistics.median(self._gaps) if self._gaps else 0.0
+
+    @property
+    def stuck_after(self) -> float:
+        """Seconds without a step forward after which a learner counts as stuck."""
+        return max(STUCK_AT_LEAST_S, STUCK_FACTOR * self.median_gap)
+
+    def row(self, learner: int) -> dict[str, Any]:
+        """Returns one learner's row for the instructor."""
+        one = self.participants[learner]
+        done = all(one.attempts.get(name, Attempt()).status == DONE for name in self.exercises)
+        cells = {
+            name: {"status": attempt.status, "earned": attempt.earned, "failures": attempt.failures}
+            for name, attempt in one.attempts.items()
+        }
+        row = {"id": one.id, "name": one.name, "progressed": one.progressed, "help": one.wants_help, "done": done}
+        return {**row, "cells": cells}
+
+    def outline(self) -> dict[str, Any]:
+        """Returns what never changes during the workshop."""
+        exercises = [
+            {"id": one.id, "title": one.title, "lesson": one.lesson, "points": one.points, "planned": one.minutes}
+            for one in self.exercises.values()
+        ]
+        predictions = [
+            {"id": one.id, "lesson": one.lesson, "question": one.question, "choices": one.choices}
+            for one in self.predictions.values()
+        ]
+        return {"exercises": exercises, "predictions": predictions, "judges": self.judges}
+
+    def summary(self, instructor: bool) -> dict[str, Any]:
+        """Returns counts of everyone, without any name. The projector does not get the tallies that are hidden."""
+        return {
+            "learners": len(self.participants),
+            "median_gap": self.median_gap,
+            "stuck_after": self.stuck_after,
+            "open": self.opened,
+            "timer": self.timer,
+            "hint": self.hint,
+            "hides_predictions": self.hides_predictions,
+            "exercises": [self._column(one) for one in self.exercises.values()],
+            "predictions": [self._tally(one, instructor) for one in self.predictions if one in self._choices],
+            "display": self._display(),
+        }
+
+    def _column(self, exercise: BoardExercise) -> dict[str, Any]:
+        attempts = [a for p in self.participants.values() if (a := p.attempts.get(exercise.id)) is not None]
+        minutes = [(a.ended - a.began) / 60 for a in attempts if a.status == DONE]
+        named = Counter({text: len(who) for text, who in self._misconceptions[exercise.id].items()})
+        return {
+            "id": exercise.id,
+            "counts": Counter(attempt.status for attempt in attempts),
+            "minutes": round(statistics.median(minutes), 1) if minutes else None,
+            "misconceptions": named.most_common(5),
+        }
+
+    def _tally(self, prediction: str, instructor: bool) -> dict[str, Any]:
+        choices = self._choices[prediction]
+        complete = len(choices) >= len(self.participants)
+        visible = instructor or complete or not self.hides_predictions
+        return {
+            "id": prediction,
+            "answered": len(choices),
+            "counts": Counter(choices.values()) if visible else None,
+            "right": self.predictions[prediction].right if instructor or complete else None,
+        }
+
+    def groups(self) -> dict[str, list[dict[str, Any]]]:
+        """Returns, for each exercise to which at least `ANONYMOUS_FROM` people have shared a wrong answer, the groups
+        of equal answers without names, the largest first."""
+        found = {}
+        for exercise, shared in self._shared.items():
+            wrong = [one for one in shared.values() if one.wrong]
+            if len(wrong) >= ANONYMOUS_FROM:
+                first = {one.group: one.code for one in reversed(wrong)}
+                counts = Counter(one.group for one in wrong).most_common(MOST_GROUPS)
+                found[exercise] = [{"group": group, "count": n, "code": first[group]} for group, n in counts]
+        return found
+
+    def take_groups(self) -> dict[str, list[dict[str, Any]]] | None:
+        """Returns the groups if they changed since the last call, else None."""
+        changed, self.groups_changed = self.groups_changed, False
+        return self.groups() if changed else None
+
+    def _display(self) -> dict[str, Any] | None:
+        """The group of wrong answers that the instructor has put on the projector, and the correct answer."""
+        if self._on_display is None:
+            return None
+        exercise, group = self._on_display
+        for one in self.groups().get(exercise, ()):
+            if one["group"] == group:
+                return {"exercise": exercise, **one, "reference": self.exercises[exercise].reference}
+        return None
+
+    def table(self) -> list[tuple[object, ...]]:
+        """Returns what an export contains: a heading, and a row for each exercise that a learner has begun."""
+        rows: list[tuple[object, ...]] = [
+            ("learner", "lesson", "exercise", "status", "points", "of", "failed", "minutes")
+        ]
+        for participant in self.participants.values():
+            for name, one in participant.attempts.items():
+                exercise = self.exercises[name]
+                minutes = round((one.ended - one.began) / 60, 1) if one.status == DONE else ""
+                about = (participant.name, exercise.lesson, name, one.status)
+                rows.append((*about, one.earned, exercise.points, one.failures, minutes))
+        return rows
+
+    def news(self, learner: int) -> dict[str, Any]:
+        """Returns what a learner may see: what the instructor sends to everyone, and their own judged points."""
+        title = self.exercises[self.opened].title if self.opened else ""
+        attempts = self.participants[learner].attempts if self.judges else {}
+        judged = [
+            [self.exercises[name].title, one.earned, self.exercises[name].points]
+            for name, one in attempts.items()
+            if one.judged
+        ]
+        return {"open": self.opened, "title": title, "timer": self.timer, "hint": self.hint, "judged": judged}
+
+    def take_changes(self) -> list[dict[str, Any]]:
+        """Returns the rows that changed since the last call."""
+        changed, self.changed = self.changed, set()
+        return [self.row(learner) for learner in sorted(changed)]
+
+    # What an event of each kind must contain.
+
+    def _valid_check(self, content: dict[str, Any]) -> dict[str, Any]:
+        check, outcome = content.get("check"), content.get("outcome")
+        if not _is_one_of(check, self._of_check):
+            raise BadEvent("no such check in this workshop")
+        if not _is_one_of(outcome, OUTCOMES):
+            raise BadEvent("unknown outcome")
+        return {"check": check, "outcome": outcome}
+
+    def _valid_graded(self, content: dict[str, Any]) -> dict[str, Any]:
+        exercise = self._known(content.get("exercise"))
+        points, misconception = content.get("points"), content.get("misconception")
+        if isinstance(points, bool) or not isinstance(points, int | float) or not 0 <= points <= exercise.points:
+            raise BadEvent("points are a number between 0 and the points of the exercise")
+        if misconception is not None and not _is_one_of(misconception, exercise.misconceptions):
+            raise BadEvent("no such misconception")
+        return {"exercise": exercise.id, "points": points, "misconception": misconception}
+
+    def _valid_prediction(self, content: dict[str, Any]) -> dict[str, Any]:
+        prediction, choice = content.get("prediction"), content.get("choice")
+        if not _is_one_of(prediction, self.predictions):
+            raise BadEvent("no such prediction in this workshop")
+        if not _is_one_of(choice, tuple(reader.LETTERS[: len(self.predictions[str(prediction)].choices)])):
+            raise BadEvent("no such choice")
+        return {"prediction": prediction, "choice": choice}
+
+    def _valid_shared(self, content: dict[str, Any]) -> dict[str, Any]:
+        exercise, code = self._known(content.get("exercise")), content.get("code")
+        if not isinstance(code, str) or not code.strip() or len(code) > MAX_CODE:
+            raise BadEvent(f"an answer that is shared has 1 to {MAX_CODE} characters")
+        return {"exercise": exercise.id, "code": legible(code)}
+
+    def _valid_help(self, content: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(content.get("wanted"), bool):
+            raise BadEvent("help is wanted or not")
+        return {"wanted": content["wanted"]}
+
+    def _valid_open(self, content: dict[str, Any]) -> dict[str, Any]:
+        exercise = content.get("exercise")
+        return {"exercise": None if exercise is None else self._known(exercise).id}
+
+    def _valid_timer(self, content: dict[str, Any]) -> dict[str, Any]:
+        ends = content.get("ends")
+        if ends is not None and (isinstance(ends, bool) or not isinstance(ends, int | float) or not 0 < ends < 1e11):
+            raise BadEvent("a timer ends at a time in seconds since the epoch")
+        return {"ends": ends}
+
+    def _valid_hint(self, content: dict[str, Any]) -> dict[str, Any]:
+        text = content.get("text")
+        if not isinstance(text, str) or len(text) > MAX_HINT:
+            raise BadEvent(f"a hint is a text of at most {MAX_HINT} characters")
+        return {"text": text}
+
+    def _valid_hide(self, content: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(content.get("hidden"), bool):
+            raise BadEvent("predictions are hidden or not")
+        return {"hidden": content["hidden"]}
+
+    def _valid_show(self, content: dict[str, Any]) -> dict[str, Any]:
+        exercise, group = content.get("exercise"), content.get("group")
+        if exercise is None:
+            return {"exercise": None, "group": None}
+        if not isinstance(group, str) or len(group) > 16:
+            raise BadEvent("a group of answers has an id")
+        return {"exercise": self._known(exercise).id, "group": group}
+
+    def _valid_helped(self, content: dict[str, Any]) -> dict[str, Any]:
+        learner = content.get("learner")
+        if isinstance(learner, bool) or not isinstance(learner, int) or learner not in self.participants:
+            raise BadEvent("no such learner")
+        return {"learner": learner}
+
+    def _known(self, exercise: object) -> BoardExercise:
+        if not isinstance(exercise, str) or exercise not in self.exercises:
+            raise BadEvent("no such exercise in this workshop")
+        return self.exercises[exercise]
+
+
+def _is_one_of(value: object, texts: Container[str]) -> bool:
+    return isinstance(value, str) and value in texts
+
+
+def without_comments(code: str) -> str:
+    """Returns code without its comments, which may contain a name, and without the lines that they fill."""
+    found = PythonLexer(stripnl=False, ensurenl=False).get_tokens_unprocessed(code)
+    text = "".join("\0" if kind in kinds.Comment else value for _, kind, value in found)
+    lines = (line.replace("\0", "").rstrip() for line in text.split("\n") if line.strip() != "\0")
+    return "\n".join(lines).strip("\n")
+
+
+def _predictions(course: Course, lesson: str) -> list[BoardPrediction]:
+    """The predictions of a lesson's own text, if it has one. Raises CourseError."""
+    found = []
+    for cell in course.text(lesson) if lesson in course.text_ids else ():
+        if cell.kind == "predict":
+            one = reader.prediction(cell)
+            right = next(letter for letter, choice in zip(reader.LETTERS, one.choices, strict=False) if choice.right)
+            choices = tuple(choice.text for choice in one.choices)
+            found.append(BoardPrediction(one.id, lesson, one.question[:MAX_QUESTION], choices, right))
+    return found
+
+
+# By who may send them: the kinds of events, and what validates each.
+KINDS = {
+    "learner": {
+        "check": Workshop._valid_check,
+        "graded": Workshop._valid_graded,
+        "prediction": Workshop._valid_prediction,
+        "help": Workshop._valid_help,
+        "shared": Workshop._valid_shared,
+    },
+    "instructor": {
+        "open": Workshop._valid_open,
+        "timer": Workshop._valid_timer,
+        "hint": Workshop._valid_hint,
+        "helped": Workshop._valid_helped,
+        "hide": Workshop._valid_hide,
+        "show": Workshop._valid_show,
+    },
+    "judge": {"judged": Workshop._valid_graded},
+}

@@ -1,0 +1,231 @@
+"""A learner's side of a workshop: the file that states the membership, and reports of outcomes to the board.
+
+Nothing is sent before the learner has joined a workshop. Code is sent only if the learner shares an answer, or if the
+board states when the learner joins that it grades saved notebooks. Reports are sent by a thread, so that a slow or
+absent board delays nothing; reports that cannot be sent are dropped. Only modules of Python's own are used.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import queue
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from grader.core import files
+from grader.core.notebook import Unreadable, cells, grade_id, is_answer, parse, text
+from grader.core.points import number
+from grader.core.result import CheckResult, Result
+from grader.core.text import legible
+
+TIMEOUT_S = 5.0
+AT_EXIT_S = 2.0  # that a command waits for its last reports
+MOST_WAITING = 100
+MAX_REPLY = 16 * 1024
+TOKEN = "X-Board-Token"
+
+
+class BoardError(Exception):
+    """The board did not do what was requested; the text says why, and what to do."""
+
+
+class Membership(NamedTuple):
+    """The workshop that a learner has joined: the board's address, their token and name there, and whether the board
+    grades their saved notebooks, as the board stated when they joined."""
+
+    url: str
+    token: str
+    name: str
+    judges: bool = False
+
+
+def membership_path() -> Path:
+    """Returns the file with the membership: one for each person, whichever folder or environment they work in."""
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "jaxercise" / "workshop.json"
+
+
+def membership() -> Membership | None:
+    """Returns the workshop that was joined, or None."""
+    try:
+        content = json.loads(membership_path().read_text(encoding="utf-8"))
+        url, token, name = (str(content[one]) for one in ("url", "token", "name"))
+        return Membership(url, token, name, content.get("judges") is True)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _post(url: str, content: dict[str, Any], token: str = "") -> dict[str, Any]:
+    """Raises BoardError."""
+    if not url.startswith(("http://", "https://")):
+        raise BoardError(f"{url} is no address of a board. It begins with http:// or https://.")
+    request = urllib.request.Request(url, json.dumps(content).encode(), {TOKEN: token})
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
+            found = json.loads(reply.read(MAX_REPLY))
+    except urllib.error.HTTPError as problem:
+        raise BoardError(f"The board answered: {problem.reason}.") from None
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "reason", problem)
+        raise BoardError(f"There is no board at {url.partition('/api/')[0]}: {reason}.") from None
+    if not isinstance(found, dict):
+        raise BoardError("The reply is not that of a board.")
+    return found
+
+
+def join(url: str, code: str, name: str = "") -> Membership:
+    """Joins the workshop at `url`, and leaves any other. Without a name, the board draws one. Raises BoardError, and
+    OSError if the membership cannot be stored."""
+    url = url.partition("#")[0].rstrip("/")
+    reply = _post(f"{url}/api/join", {"code": code, "name": name})
+    joined = Membership(url, str(reply.get("token", "")), str(reply.get("name", "")), reply.get("judges") is True)
+    files.write(membership_path(), json.dumps(joined._asdict()) + "\n")
+    return joined
+
+
+def leave() -> None:
+    """Forgets the workshop: nothing more is sent."""
+    membership_path().unlink(missing_ok=True)
+
+
+def joined_workshop() -> Membership:
+    """Returns the workshop that was joined. Raises BoardError if there is none."""
+    joined = membership()
+    if joined is None:
+        raise BoardError("You have not joined a workshop. Join one with the command that its board shows.")
+    return joined
+
+
+def tell(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Sends events now; returns what the board sends to this learner. Raises BoardError, also without a workshop."""
+    joined = joined_workshop()
+    return _post(f"{joined.url}/api/report", {"events": events}, joined.token)
+
+
+def share(notebook: Path, exercise: str) -> None:
+    """Sends the answer to one exercise, as it was saved last. Raises BoardError."""
+    try:
+        found = [text(cell) for cell in cells(parse(notebook.read_bytes())) if grade_id(cell) == exercise]
+    except (OSError, Unreadable):
+        raise BoardError(f"{notebook} cannot be read. Save it, then share the answer again.") from None
+    if not found:
+        raise BoardError(f"{notebook.name} has no answer to {exercise}.")
+    tell([{"kind": "shared", "exercise": exercise, "code": found[0]}])
+
+
+def answers(notebook: Path) -> list[str]:
+    """Returns the ids of the exercises whose answers a saved notebook contains; none if it cannot be read."""
+    try:
+        found = [grade_id(cell) for cell in cells(parse(notebook.read_bytes())) if is_answer(cell)]
+    except (OSError, Unreadable):
+        return []
+    return [name for name in found if name is not None]
+
+
+class Reporter:
+    """Sends reports from a thread, which starts with the first of them."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue(MOST_WAITING)
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._messages: list[str] = []
+        self._seen: set[str] = set()
+
+    def report(self, events: list[dict[str, Any]]) -> None:
+        """Sends events soon, if a workshop was joined. Returns at once."""
+        if events and membership_path().is_file():
+            self._put("report", {"events": events})
+
+    def send_notebook(self, lesson: str, content: bytes) -> None:
+        """Sends the code cells of a saved notebook soon, if the board of the workshop grades them. Returns at once."""
+        joined = membership()
+        if joined is None or not joined.judges:
+            return
+        with contextlib.suppress(Unreadable):
+            notebook = parse(content)
+            code = [{**cell, "outputs": []} for cell in cells(notebook) if cell.get("cell_type") == "code"]
+            self._put("notebook", {"lesson": lesson, "notebook": json.dumps({**notebook, "cells": code})})
+
+    def _put(self, path: str, content: dict[str, Any]) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._send, name="board", daemon=True)
+                self._thread.start()
+                atexit.register(self.finish)
+        with contextlib.suppress(queue.Full):
+            self._waiting.put_nowait((path, content))
+
+    def finish(self) -> None:
+        """Waits a short time for what has not been sent."""
+        deadline = time.monotonic() + AT_EXIT_S
+        while self._waiting.unfinished_tasks and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def messages(self) -> list[str]:
+        """Returns the lines that the board has sent and that this method has not returned before."""
+        found, self._messages = self._messages, []
+        return found
+
+    def _send(self) -> None:
+        while True:
+            path, content = self._waiting.get()
+            try:
+                joined = joined_workshop()
+                for line in news_lines(_post(f"{joined.url}/api/{path}", content, joined.token)):
+                    if line not in self._seen:
+                        self._seen.add(line)
+                        self._messages.append(line)
+            except BoardError:
+                pass  # a workshop without its board is still a course
+            finally:
+                self._waiting.task_done()
+
+
+def news_lines(news: dict[str, Any]) -> list[str]:
+    """Returns what the board sends to this learner, as lines to show."""
+    hint, judged, lines = news.get("hint"), news.get("judged"), []
+    if isinstance(hint, str) and hint:
+        lines.append(legible(f"From your instructor: {hint}"))
+    for one in judged if isinstance(judged, list) else ():
+        match one:
+            case [str(title), int() | float() as points, int() | float() as most]:
+                text = f"{title}, {number(points)} of {number(most)} points"
+                lines.append(legible(f"Graded by your instructor's machine: {text}."))
+    return lines
+
+
+reporter = Reporter()
+
+
+def report_check(check: str | None, passed: bool) -> None:
+    """Reports how a public check of a notebook ended; `check` is its cell's id, where the front end gives it."""
+    if check is not None:
+        reporter.report([{"kind": "check", "check": check, "outcome": "passed" if passed else "failed"}])
+
+
+def report_result(result: Result) -> None:
+    """Reports the points of each exercise that was graded and attempted, and the misconception that was named."""
+    reporter.report(graded_events(result.checks))
+
+
+def graded_events(checks: Iterable[CheckResult], kind: str = "graded") -> list[dict[str, Any]]:
+    """Returns an event for each exercise that was attempted: its points, and the misconception that was named."""
+    by_exercise: dict[str, list[CheckResult]] = {}
+    for check in checks:
+        by_exercise.setdefault(check.exercise, []).append(check)
+    events = []
+    for exercise, found in by_exercise.items():
+        if any(check.status in ("passed", "failed") for check in found):
+            named = next((check.misconception for check in found if check.misconception), None)
+            points = sum(check.points for check in found)
+            events.append({"kind": kind, "exercise": exercise, "points": points, "misconception": named})
+    return events
