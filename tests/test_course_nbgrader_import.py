@@ -384,3 +384,43 @@ def test_what_is_left_to_its_author(source: str, line: int, reason: str) -> None
     left = raised.value
     assert reason in left.reason
     assert left.line == line
+
+
+def test_files_beside_a_notebook_are_copied_and_released(grader: Grader, tmp_path: Path) -> None:
+    theirs, ours = tmp_path / "ps1", tmp_path / "ours"
+    ours.mkdir()
+    write(theirs / "squares.ipynb", NOTEBOOKS["squares"])
+    for name in ("data/table.csv", "helper.py", "page.html", ".hidden"):
+        (theirs / name).parent.mkdir(exist_ok=True)
+        (theirs / name).write_text(f"# {name}\n")
+    (theirs / "link.csv").symlink_to("/etc/passwd")
+    done = grader("import", theirs / "squares.ipynb", cwd=ours)
+    assert done.returncode == 0, done.stderr
+    told = " ".join(done.stdout.split())
+    assert "Copied to solutions/01_squares/, and released to learners: helper.py, data/table.csv." in told
+    assert "Not copied, because a lesson cannot release them: link.csv, page.html." in told
+    assert grader("build", cwd=ours).returncode == 0
+    for folder in ("solutions", "exercises"):
+        assert (ours / folder / "01_squares" / "data" / "table.csv").read_text() == "# data/table.csv\n"
+    (ours / "solutions" / "01_squares" / "helper.py").write_text("# changed here\n")
+    done = grader("import", theirs / "squares.ipynb", "--lesson", "01_squares", "--force", cwd=ours)
+    assert "because other files have these names there: helper.py." in " ".join(done.stdout.split())
+    assert (ours / "solutions" / "01_squares" / "helper.py").read_text() == "# changed here\n"
+    (theirs / "course.toml").touch()
+    whole = import_notebook(theirs / "squares.ipynb", "01_squares")
+    assert whole.data == {}, "it may contain answers and submissions"
+    assert "its folder is a whole course: it contains course.toml." in " ".join(whole.notes)
+
+
+def test_the_courses_header_and_footer_are_part_of_the_text(tmp_path: Path) -> None:
+    write(tmp_path / "source" / "ps1" / "squares.ipynb", NOTEBOOKS["squares"])
+    write(tmp_path / "source" / "header.ipynb", [prose("# Problem sets of the class")])
+    settings = "c.IncludeHeaderFooter.header = 'source/header.ipynb'\nc.IncludeHeaderFooter.footer = 'gone.ipynb'\n"
+    (tmp_path / "nbgrader_config.py").write_text(f"c = get_config()\n{settings}")
+    imported = import_notebook(tmp_path / "source" / "ps1" / "squares.ipynb", "01_squares")
+    sources = [one.source for one in imported.lesson.cells]
+    assert sources[0] == "# Problem sets of the class"
+    assert len(sources) == len(NOTEBOOKS["squares"]) + 1
+    header, footer = imported.notes
+    assert header.endswith("header.ipynb, as nbgrader_config.py sets IncludeHeaderFooter.header.")
+    assert "gone.ipynb, which cannot be read" in footer

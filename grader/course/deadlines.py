@@ -147,16 +147,32 @@ def read_table(path: Path, needed: tuple[str, ...]) -> list[tuple[int, dict[str,
     try:
         if path.stat().st_size > MAX_LIST_BYTES:
             raise BadTable(f"{path} is larger than {MAX_LIST_BYTES >> 20} MB.")
-        reader = csv.reader(path.read_text(encoding="utf-8-sig").splitlines(), strict=True)
-        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(map(str.strip, row))]
+        rows = read_rows(path)
     except OSError as problem:
         raise BadTable(f"{path} cannot be read: {problem.strerror}.") from None
-    except (UnicodeDecodeError, csv.Error) as problem:
-        raise BadTable(f"{path} is not a CSV file in UTF-8: {problem}.") from None
     head = [cell.lower() for cell in rows[0][1]] if rows else []
     if missing := [name for name in needed if name not in head]:
         raise BadTable(f"{path} line 1: there is no column {', '.join(missing)}. The first line names the columns.")
     return [(number, dict(zip(head, [*row, *[""] * len(head)], strict=False))) for number, row in rows[1:]]
+
+
+def read_rows(path: Path) -> list[tuple[int, list[str]]]:
+    """Returns the rows of a CSV file that are not empty, with their line numbers. Raises BadTable and OSError."""
+    content = path.read_bytes()
+    rows: list[tuple[int, list[str]]] = []
+    line = 1
+    try:
+        reader = csv.reader(content.decode("utf-8-sig").splitlines(), strict=True)
+        for row in reader:
+            if any(map(str.strip, row)):
+                rows.append((line, [cell.strip() for cell in row]))
+            line = reader.line_num + 1
+    except UnicodeDecodeError as problem:
+        line = content[: problem.start].count(b"\n") + 1
+        raise BadTable(f"{path} is not a CSV file in UTF-8. Line {line} contains other bytes.") from None
+    except csv.Error as problem:
+        raise BadTable(f"{path} is not a CSV file. The row in line {line} is wrong: {problem}.") from None
+    return rows
 
 
 def refuse(path: Path, problems: list[str]) -> None:

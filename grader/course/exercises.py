@@ -16,8 +16,6 @@ BEGIN_SOLUTION = "### BEGIN SOLUTION"
 END_SOLUTION = "### END SOLUTION"
 INSTALL = "install"  # the id of the cell that installs the package on a platform without it
 GRADING = "grade"  # the last cell's id, which grades the notebook; an exercise's has two words
-BEGIN_SCHEME = "### BEGIN MARK SCHEME"
-END_SCHEME = "### END MARK SCHEME"
 # nbgrader's own words for what it takes out; it looks for the short forms of the markers anywhere in a line.
 STUB_LINES = ("# YOUR CODE HERE", "raise NotImplementedError()")
 SOLUTION = re.compile(r"^([ \t]*).*BEGIN SOLUTION.*\n((?:.*\n)*?).*END SOLUTION.*$", re.MULTILINE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import logging
+import os
 import re
 import warnings
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from grader.course import build, nbgrader_lesson, notebook_builder
 from grader.course.nbgrader_lesson import HEADER, ROLES, ImportedText
 from grader.course.percent import MARKER, CourseError
 from grader.course.scaffold import quoted, write_course, write_secret
-from grader.course.tree import LESSON_ID, Course
+from grader.course.tree import LESSON_ID, MAX_DATA_BYTES, MAX_DATA_FILES, Course, is_data_path
 
 # How a cell looked and how it ran. nbgrader sets the last two again for the cells that it knows.
 LOOKS = ("collapsed", "scrolled", "ExecuteTime", "execution")
@@ -40,6 +41,8 @@ WORDS = {
 }
 STUBS = ("ClearSolutions.code_stub", "ClearSolutions.text_stub")
 CONFIG = "nbgrader_config.py"
+FRAMES = ("IncludeHeaderFooter.header", "IncludeHeaderFooter.footer")  # notebooks around each notebook
+MAX_LEFT_OUT = 1_000  # files that are not copied, as in a home folder
 
 
 class ImportRefused(Exception):
@@ -48,12 +51,14 @@ class ImportRefused(Exception):
 
 @dataclass(frozen=True)
 class ImportedNotebook:
-    """What an import writes: `title` is the notebook's own or its file's name, `notes` are sentences for its author."""
+    """What an import writes: `title` is the notebook's own or its file's name, `notes` are sentences for its author.
+    `data` are the files beside the notebook, by their paths there."""
 
     lesson: ImportedText
     text: str
     title: str
     notes: tuple[str, ...]
+    data: dict[str, bytes]
 
 
 @dataclass(frozen=True)
@@ -90,9 +95,24 @@ class ImportTarget:
             notes.append(f"{beside.name} beside the text holds the pictures of its cells.")
         else:
             beside.unlink(missing_ok=True)
+        notes += self._write_data(imported.data)
         files.write(self.path, imported.text, mode=0o644)
         if self.lesson not in Course(self.root).ids:
             notes.append(f"`lessons` in {COURSE_FILE} does not name it yet: add it there, or it is not offered.")
+        return notes
+
+    def _write_data(self, data: dict[str, bytes]) -> list[str]:
+        """Writes the files of the notebook to the lesson's folder. A file there with other content is kept."""
+        folder = self.path.with_suffix("")
+        kept = [name for name, content in data.items() if (to := folder / name).exists() and to.read_bytes() != content]
+        for name, content in data.items():
+            if name not in kept:
+                files.write(folder / name, content, mode=0o644)
+        copied = ", ".join(name for name in data if name not in kept)
+        notes = [f"Copied to solutions/{self.lesson}/, and released to learners: {copied}."] if copied else []
+        if kept:
+            why = "because other files have these names there"
+            notes.append(f"Not copied to solutions/{self.lesson}/, {why}: {', '.join(kept)}.")
         return notes
 
 
@@ -126,6 +146,7 @@ def import_notebook(path: Path, lesson_id: str) -> ImportedNotebook:
     """Returns the notebook in `path` as the text of that lesson. Raises ImportRefused."""
     notebook = _open(path)
     settings, notes = _settings(path)
+    notes += _add_header_and_footer(notebook, settings)
     _simplify(notebook, {own: ("### " if own[0] == "#" else "") + WORDS[name] for name, own in settings.items() if own})
     text, attachments = _text(notebook, path.name)
     try:
@@ -135,11 +156,39 @@ def import_notebook(path: Path, lesson_id: str) -> ImportedNotebook:
     _compare_releases(notebook, lesson)
     prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     title = re.search(r"^# +(\S.*?) *$", prose, re.MULTILINE)
-    neighbours = (one for one in path.parent.iterdir() if one.is_file() and one.suffix != ".ipynb")
-    beside = sorted(one.name for one in neighbours if one.name != CONFIG)
-    if beside:
-        notes.append(f"Not copied, and perhaps needed in exercises/{lesson_id}/: {', '.join(beside)}.")
-    return ImportedNotebook(lesson, text, title[1] if title else path.stem, tuple(notes))
+    whole = next((one for one in (COURSE_FILE, CONFIG, "gradebook.db") if (path.parent / one).exists()), None)
+    data, left_out = _files_beside(path) if whole is None else ({}, [])
+    if whole is not None:  # it may contain answers and submissions
+        notes.append(
+            f"No file beside the notebook was copied, because its folder is a whole course: it contains {whole}."
+        )
+    if left_out:
+        more = f" and {len(left_out) - 10} more" if len(left_out) > 10 else ""
+        notes.append(f"Not copied, because a lesson cannot release them: {', '.join(left_out[:10])}{more}.")
+    return ImportedNotebook(lesson, text, title[1] if title else path.stem, tuple(notes), data)
+
+
+def _files_beside(notebook: Path) -> tuple[dict[str, bytes], list[str]]:
+    """The files that nbgrader releases beside a notebook, by path, and the names of those that a lesson cannot have.
+    Other notebooks and hidden files are neither. It stops where a folder is too large for an assignment's."""
+    found: dict[str, bytes] = {}
+    left_out: list[str] = []
+    size = 0
+    for folder, folders, names in os.walk(notebook.parent):
+        folders[:] = sorted(one for one in folders if not re.match(r"\.|__pycache__$", one))
+        for path in (Path(folder, name) for name in sorted(names)):
+            if path.name.startswith(".") or path.suffix in (".ipynb", ".pyc"):
+                continue
+            if len(left_out) == MAX_LEFT_OUT:
+                return found, [*left_out, "others"]
+            name = path.relative_to(notebook.parent).as_posix()
+            legal = is_data_path(name) and path.is_file() and not path.is_symlink() and os.access(path, os.R_OK)
+            if not legal or len(found) == MAX_DATA_FILES or size + path.stat().st_size > MAX_DATA_BYTES:
+                left_out.append(name)
+                continue
+            found[name] = path.read_bytes()
+            size += len(found[name])
+    return found, left_out
 
 
 def _open(path: Path) -> Any:
@@ -197,11 +246,34 @@ def _settings(path: Path) -> tuple[dict[str, str], list[str]]:
     notes = []
     for node in (node for node in ast.walk(tree) if isinstance(node, ast.Assign)):
         name = ast.unparse(node.targets[0]).partition(".")[2]
-        if name in WORDS and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            found[name] = node.value.value
-        elif name in WORDS or name in STUBS:
+        constant = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        if constant and name in WORDS:
+            found[name] = ast.literal_eval(node.value)
+        elif constant and name in FRAMES:
+            found[name] = str(config.parent / ast.literal_eval(node.value))
+        elif name in (*WORDS, *STUBS, *FRAMES):
             notes.append(f"{config.name} sets {name}, which is not taken over: nbgrader's own stands in its place.")
     return found, notes
+
+
+def _add_header_and_footer(notebook: Any, settings: dict[str, str]) -> list[str]:
+    """Adds the cells that nbgrader adds to each notebook of the course, and returns sentences about them. Takes the
+    paths out of `settings`."""
+    notes = []
+    for name, before in zip(FRAMES, (True, False), strict=True):
+        path = settings.pop(name, None)
+        if not path:
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                cells = nbformat.reads(Path(path).read_bytes().decode("utf-8-sig"), as_version=4).cells
+        except (OSError, ValueError, KeyError, AttributeError, nbformat.ValidationError) as problem:
+            notes.append(f"{CONFIG} sets {name} to {path}, which cannot be read ({str(problem).splitlines()[0]}).")
+            continue
+        notebook.cells = [*cells, *notebook.cells] if before else [*notebook.cells, *cells]
+        notes.append(f"The text contains the cells of {path}, as {CONFIG} sets {name}.")
+    return notes
 
 
 def _simplify(notebook: Any, words: dict[str, str]) -> None:

@@ -270,7 +270,7 @@ def _points_by_hand(lesson: Lesson) -> str:
 
 def _task(source: str, exercise: Exercise | Task, course: Course) -> str:
     lessons = sorted((skill for skill in exercise.skills if skill in course.ids), key=course.ids.index)
-    others = [f"`{skill}`" for skill in exercise.skills if skill not in course.ids]
+    others = [_exercise_link(skill, exercise.id, course) for skill in exercise.skills if skill not in course.ids]
     uses = ", ".join([*(_lesson_link(lesson, course) for lesson in lessons), *others])
     stars = "★" * exercise.stars + "☆" * (3 - exercise.stars)
     by = " · graded by a person" if isinstance(exercise, Task) else ""
@@ -280,6 +280,17 @@ def _task(source: str, exercise: Exercise | Task, course: Course) -> str:
 
 def _lesson_link(lesson_id: str, course: Course) -> str:
     return f"[{lesson_id}](../../notebooks/{lesson_id}.ipynb)" if lesson_id in course.text_ids else lesson_id
+
+
+def _exercise_link(used: str, by: str, course: Course) -> str:
+    """Returns the title of an exercise that another one uses, with a link unless both are in one notebook."""
+    lesson_id = next((one for one in course.lesson_ids if used in course.exercise_ids(one)), None)
+    if lesson_id is None:  # an overlay can leave the exercise out
+        return f"`{used}`"
+    title = course.exercise_title(used, lesson_id)
+    if by in course.exercise_ids(lesson_id):
+        return f"*{title}*"
+    return f"[{title}](../{lesson_id}/{lesson_id}.ipynb) ({lesson_id[:2]})"
 
 
 def _closing(lesson: Lesson, alone: bool) -> str:

@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from grader.core.points import number, total
-from grader.course import exercises
-from grader.course.exercises import BEGIN_SCHEME, END_SCHEME, Parts
+from grader.course import exercises, rubric
+from grader.course.exercises import Parts
 from grader.course.percent import Cell, Findings
+from grader.course.rubric import BEGIN_SCHEME, END_SCHEME
 
 ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 CHECK_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -97,6 +98,30 @@ def check_task(of: Parts, skill_problem: SkillRule, taken: Collection[str], find
     if markers not in ([], [BEGIN_SCHEME, END_SCHEME]):
         fix = f"Write `{BEGIN_SCHEME}` before it and `{END_SCHEME}` after it"
         findings.add(task.line, "the mark scheme is not whole, or there are two", fix)
+    else:
+        _check_rubric(task, findings)
+
+
+def _check_rubric(task: Cell, findings: Findings) -> None:
+    """The items of a mark scheme: all of one form, with different names, and together worth the task's points."""
+    items = rubric.items(task.source)
+    if not items:
+        return
+    first = task.first + task.source.split("\n").index(BEGIN_SCHEME) + 1
+    names: set[str] = set()
+    for at, line in enumerate(rubric.scheme(task.source), first):
+        match = rubric.ITEM.fullmatch(line.rstrip())
+        if line.startswith("- ") and match is None:
+            findings.add(at, f"`{line}` is not an item with points", "Write `- 2 points: What they are for`")
+        if match and float(match[1]) == 0:
+            findings.add(at, f"the item `{match[2]}` has no points", "Write `- 1 point:` or more")
+        if match and match[2] in names:
+            findings.add(at, f"the item `{match[2]}` is in the mark scheme twice", "Give each item a name of its own")
+        names.add(match[2] if match else "")
+    points, sum_of_items = task.attributes.get("points"), total(item.points for item in items)
+    if points and points != sum_of_items:
+        message = f"the items of the mark scheme have {number(sum_of_items)} points, the task has {number(points)}"
+        findings.add(first, message, "Change the points of the items or of the task, so that they are equal")
 
 
 def _check_id(of: Parts, taken: Collection[str], findings: Findings) -> None:

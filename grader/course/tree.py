@@ -157,7 +157,7 @@ class Course:
                 continue
             if path.is_symlink() or not path.is_file():
                 findings.add(1, f"`{name}` is a link or no file", "Put the file itself there")
-            elif not DATA_PATH.fullmatch(name) or any(path.match(one) for one in (*PAGES, "*.ipynb")):
+            elif not is_data_path(name):
                 fix = "Use letters, digits and . _ - in at most 4 parts, and no notebook or page (html, svg, xml)"
                 findings.add(1, f"`{name}` cannot be released beside a notebook", fix)
             else:
@@ -198,6 +198,14 @@ class Course:
         own = self.solutions(lesson_id)
         written = reader.ANSWER_LINE.findall(own.read_text(encoding="utf-8")) if own.is_file() else ()
         return (*(one for one in below if one not in self._without), *written)
+
+    def exercise_title(self, exercise_id: str, lesson_id: str) -> str:
+        """Returns the heading of an exercise's task, without parsing the lesson's text; its id if there is none."""
+        heading = re.compile(
+            rf'^# %% \[markdown\] task="{re.escape(exercise_id)}".*\n(?:#?\s*\n)*#? ?##? +(.+?) *$', re.M
+        )
+        found = [heading.search(path.read_text(encoding="utf-8")) for path in self.sources(lesson_id)]
+        return next((match[1] for match in found if match), exercise_id)
 
     @cached_property
     def _all_ids(self) -> tuple[str, ...]:
@@ -241,6 +249,11 @@ class Course:
                     message, fix = f"{COURSE_FILE} lists no lesson `{path.stem}`", "Add it there, or rename the file"
                     findings.problems.append(Problem(self.shown(path), 1, message, fix))
         findings.stop()
+
+
+def is_data_path(name: str) -> bool:
+    """Returns whether a file of this path can be released beside a notebook."""
+    return bool(DATA_PATH.fullmatch(name)) and not any(Path(name).match(one) for one in (*PAGES, "*.ipynb"))
 
 
 def _course_below(root: Path) -> Course:

@@ -7,7 +7,6 @@ that a learner cannot set. `collected.json` records for each learner which commi
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from typing import Any
 
 from grader.core import files
 from grader.core.text import legible
+from grader.course.deadlines import BadTable, read_rows
 from grader.lms.git import FetchedRepository, FetchLimits, FileRefused, GitFailed, Repository
 
 RECORD = "collected.json"
@@ -46,10 +46,9 @@ def read_list(path: Path) -> list[Repository]:
     if path.stat().st_size > MAX_LIST_BYTES:
         raise BadList(f"{path} is larger than {MAX_LIST_BYTES >> 20} MB, so it is not a list of repositories.")
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        rows = [(number, row) for number, row in enumerate(csv.reader(text.splitlines(), strict=True), 1) if any(row)]
-    except (UnicodeDecodeError, csv.Error) as problem:
-        raise BadList(f"{path} is not a CSV file in UTF-8: {problem}.") from None
+        rows = read_rows(path)
+    except BadTable as problem:
+        raise BadList(str(problem)) from None
     columns = list(COLUMNS)
     if rows and {"learner", "url"} <= set(head := [cell.strip().lower() for cell in rows[0][1]]):
         columns, rows = head, rows[1:]

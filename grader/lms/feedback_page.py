@@ -31,7 +31,8 @@ from grader.core.notebook import MAX_SOURCE, grade_id
 from grader.core.points import number, total
 from grader.core.result import MARKS, Result, possibility
 from grader.core.text import legible
-from grader.course import Lesson
+from grader.course import Lesson, rubric
+from grader.course.rubric import RubricItem
 
 VERDICT = "jaxercise_verdict"
 GRADE = "jaxercise_grade"
@@ -111,6 +112,7 @@ class Part:
     most: float = 0.0
     by_hand: bool = False
     waiting: bool = False
+    items: tuple[RubricItem, ...] = ()
     comment: str = ""
 
     @property
@@ -151,7 +153,8 @@ def page(nb: NotebookNode, told: Mapping[str, Any]) -> str:
         nb.cells = [cell for cell in nb.cells if "nbgrader" in cell.metadata]
     sections, left_out = _sections(nb, verdict)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"legible": legible, "number": lambda points: number(float(points), 2)}
+    environment.filters |= {"legible": legible, "markdown": markdown}
+    environment.filters["number"] = lambda points: number(float(points), 2)
     template = files(__package__).joinpath("feedback.html.jinja").read_text(encoding="utf-8")
     return environment.from_string(template).render(
         told=told,
@@ -211,8 +214,10 @@ def _exercise(name: str, cell: NotebookNode, checks: Mapping[str, Any], sections
 def _graded(cell: NotebookNode, check: Mapping[str, Any]) -> list[Part]:
     """What a cell of the course's shows: a check, or what a learner wrote into it. Prose and setup are left out."""
     nbgrader, hands = cell.metadata.nbgrader, cell.metadata.get(GRADE, {})
-    comment = nbgrader.get("comment") or ""
-    told: dict[str, Any] = {"comment": markdown(comment) if comment not in ("", NO_RESPONSE) else ""}
+    items, comment = (
+        rubric.graded(nbgrader.get("comment") or "") if is_task(cell) else ((), nbgrader.get("comment") or "")
+    )
+    told: dict[str, Any] = {"items": items, "comment": markdown(comment) if comment not in ("", NO_RESPONSE) else ""}
     if is_grade(cell) or is_task(cell):
         points, most = float(nbgrader.get("score") or 0), float(nbgrader.get("points") or 0)
         by_hand, waiting = hands.get("by_hand", False), hands.get("waiting", False)
@@ -284,14 +289,6 @@ def listing(source: str, **told: Any) -> str:
     """A filter of nbconvert's for Formgrader: code as `_code` colours it, or where that would take long, plain."""
     text = html.escape(legible(source, MAX_SOURCE)) if len(source) > MOST_OF_CELL else _code(source)
     return f'<div class="highlight"><pre>{text}</pre></div>'
-
-
-def escape_names(nb: Any, resources: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """A step of nbconvert's for Formgrader, whose templates put a learner's name into the page as it stands."""
-    for name in ("student", "last_name", "first_name"):
-        if resources.get(name):
-            resources[name] = html.escape(resources[name])
-    return nb, resources
 
 
 def _plain(text: str) -> str:

@@ -224,7 +224,8 @@ def _has_cells(name: str, source: _Source, ids: Collection[str]) -> bool:
 def _files(folder: Path) -> dict[str, Path]:
     """Regular files by their paths in the folder."""
     found: list[Path] = []
-    for place, folders, names in os.walk(folder):
+    for count, (place, folders, names) in enumerate(os.walk(folder)):
+        _limit(count > MAX_FILES, f"more than {MAX_FILES:,} folders")
         folders[:] = sorted(name for name in folders if name not in NOT_LEARNERS)
         found += [Path(place, name) for name in sorted(names)]
         _limit(len(found) > MAX_FILES, f"more than {MAX_FILES:,} files")

@@ -21,6 +21,7 @@ from grader.core.text import stop_commands
 from grader.course import Course, CourseError, build
 from grader.course.deadlines import BadTable, LatePolicy
 from grader.lms.feedback_page import FeedbackPage, GetGradesAndHands
+from grader.lms.formgrader import TEMPLATES, FormgraderPage
 from grader.lms.late_policy import CourseLatePolicy
 from grader.lms.nbgrader_autograde import Autograde, ExecuteByExaminer
 
@@ -46,11 +47,15 @@ def configure(config: Any, root: Path) -> None:
     config.HTMLExporter.sanitize_html = True  # outputs
     pages = "grader.lms.feedback_page"
     config.HTMLExporter.filters = {"markdown2html": f"{pages}.markdown", "highlight_code": f"{pages}.listing"}
-    config.HTMLExporter.preprocessors = ["grader.lms.feedback_page.escape_names"]
     # nbgrader would hand pages on from beside a notebook, to be opened in that same place.
     config.CourseDirectory.ignore = [*CourseDirectory.ignore.default(), *PAGES]
     formgrader: Any = sys.modules.get("nbgrader.server_extensions.formgrader.formgrader")
     if formgrader is not None:  # in JupyterLab
+        config.HTMLExporter.preprocessors = [FormgraderPage]
+        config.FormgraderPage.root = str(root)
+        config.HTMLExporter.template_name = TEMPLATES.name
+        config.HTMLExporter.extra_template_basedirs = [str(TEMPLATES.parent), formgrader.handlers.template_path]
+        config.HTMLExporter.extra_template_paths = [formgrader.handlers.template_path]
         # Patched, as Formgrader makes its Environment itself: its templates put learners' names into pages unescaped.
         formgrader.Environment = partial(Environment, autoescape=True)
     config.FormgradeExtension.debug = False  # else it prints this configuration above the list of assignments

@@ -24,6 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grader.board.event_log import DATABASE, EventLog
 from grader.core import files
 from grader.core.final_grade import Person
 from grader.core.text import legible
@@ -122,6 +123,9 @@ class PersonalData:
         marks = {file_name(name): name for name in known}
         for path in sorted((self.home / "build" / "stored").glob("*/*")):
             found.append(Place("caches", path, frozenset([marks.get(path.name, UNKNOWN)])))
+        if (board := self.home / "build" / "board" / DATABASE).is_file():
+            with closing(EventLog(board)) as log:
+                found.append(Place("workshop", board.parent, frozenset(name for _, name, _ in log.learners())))
         owners = {one: name for name in known for one in self._identifiers(name)}
         for path in self._shared_files():
             if mentioned := _mentioned(path, owners):
