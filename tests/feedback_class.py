@@ -94,7 +94,8 @@ def with_feedback(built: Path, root: Path) -> Path:
     with Gradebook(f"sqlite:///{root}/gradebook.db", "jaxercise") as book:
         for learner, cell, points in (("all_right", "hand-essay", 2), ("misled", "hand-half-example", 0.5)):
             book.find_grade(cell, LESSON, LESSON, learner).manual_score = points
-        for learner, words in (("all_right", "Good: **exact** powers of two."), (HOSTILE, SCRIPT)):
+        items = "- 2 of 2 points: Names the exponent.\n- 0 of 1 point: Shows a `subnormal` number."
+        for learner, words in (("all_right", f"{items}\n\nGood: **exact** powers of two."), (HOSTILE, SCRIPT)):
             book.find_comment("hand-essay", LESSON, LESSON, learner).manual_comment = words
         book.db.commit()
     run(root, "generate_feedback")

@@ -87,7 +87,7 @@ def run_all(paths: dict[str, Path], lesson: Lesson, base: Path) -> dict[str, dic
     os.environ.update(shared)
     try:
         with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-            cells = {name: with_checks(json.loads(path.read_text())["cells"], lesson) for name, path in paths.items()}
+            cells = {name: with_checks(json.loads(path.read_bytes())["cells"], lesson) for name, path in paths.items()}
             ran = {name: pool.submit(verdicts, cells[name], base / name) for name in paths}
             return {name: one.result() for name, one in ran.items()}
     finally:

@@ -206,7 +206,8 @@ def test_what_the_prose_says(built):
     assert source(found["text"]).startswith("# 02 · Exercises: Second\n\n*The exercises of lesson 02_second (I. Small)")
     assert source(found["second-square-task"]).startswith(
         "## The square\n\n★★☆ · about 10 minutes · 4.5 points · "
-        "uses [01_first](../../notebooks/01_first.ipynb), 02_second, `first-double`\n\n**Goal.** Square it, once.\n\n"
+        "uses [01_first](../../notebooks/01_first.ipynb), 02_second, "
+        "[Twice the number](../01_first/01_first.ipynb) (01)\n\n**Goal.** Square it, once.\n\n"
         "**Signature.**"
     )
     assert source(found["second-square-why"]) == (

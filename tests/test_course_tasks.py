@@ -80,6 +80,21 @@ CASES = {
         "the mark scheme is not whole, or there are two",
         "Write `### BEGIN MARK SCHEME` before it and `### END MARK SCHEME` after it",
     ),
+    "items that do not add up": (
+        "- 1 point: Shows", "- 2 points: Shows", "# Two points for",
+        "the items of the mark scheme have 4 points, the task has 3",
+        "Change the points of the items or of the task, so that they are equal",
+    ),
+    "a line that is no item": (
+        "# ### END MARK SCHEME\n", "# - one point: Neat.\n# ### END MARK SCHEME\n", "# - one point",
+        "`- one point: Neat.` is not an item with points", "Write `- 2 points: What they are for`",
+    ),
+    "an item twice": (
+        "- 2 points: Names the exponent.",
+        "- 1 point: Names the exponent.\n# - 1 point: Names the exponent.",
+        "# - 1 point: Names the exponent.\n# - 1 point: Shows",
+        "the item `Names the exponent.` is in the mark scheme twice", "Give each item a name of its own",
+    ),
     "a mark scheme elsewhere": (
         "# Half is a product", "# ### BEGIN MARK SCHEME\n# Half is a product", "# ### BEGIN MARK SCHEME",
         "`BEGIN MARK SCHEME` is written by hand", 'Put hidden text into a `# %% hidden="..."` cell',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -184,10 +185,13 @@ def test_ctrl_c_ends_the_workers_here(course: Path, submitted: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_killed_workers_cost_time_alone(course: Path, submitted: Path, expected: Any, dask: DaskCluster) -> None:
+def test_killed_workers_cost_time_alone(
+    course: Path, submitted: Path, expected: Any, dask: DaskCluster, moments: random.Random
+) -> None:
     first, _ = dask.worker(course), dask.worker(course)
     running = start(course, submitted, dask.address)
     until(lambda: graded(course) > 0)
+    time.sleep(moments.uniform(0, 1))
     first.kill()
     first.wait()
     dask.worker(course)
@@ -198,10 +202,13 @@ def test_killed_workers_cost_time_alone(course: Path, submitted: Path, expected:
 
 
 @pytest.mark.thorough
-def test_a_run_that_lost_its_scheduler_resumes(course: Path, submitted: Path, expected: Any, dask: DaskCluster) -> None:
+def test_a_run_that_lost_its_scheduler_resumes(
+    course: Path, submitted: Path, expected: Any, dask: DaskCluster, moments: random.Random
+) -> None:
     dask.worker(course)
     running = start(course, submitted, dask.address)
     until(lambda: graded(course) > 0)
+    time.sleep(moments.uniform(0, 0.3))
     dask.scheduler.kill()
     _, complaint = running.communicate(timeout=120)
     assert running.returncode == 1

@@ -161,6 +161,13 @@ def test_names_of_locals_docstrings_annotations_and_formatting_leave_no_trace() 
     assert plain.keys() != features("def total(x, w):\n    s = x + w\n    return jnp.sum(s)\n", STUB).keys()
 
 
+def test_long_names_do_not_fill_the_memory() -> None:
+    """Features of hundreds of answers are kept, and each argument of a call repeats the call's name."""
+    found = features(f"{'f' * 9_000}({','.join('1' * 2_500)})\n{'y' * 3_000} = 1 {'< 2 ' * 400}", STUB)
+    assert len(found) > 1_000
+    assert sum(map(len, found)) < 1_000_000
+
+
 @pytest.mark.parametrize(
     "source",
     [

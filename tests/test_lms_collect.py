@@ -488,7 +488,8 @@ def test_a_good_line_is_taken_as_it_is(tmp_path: Path) -> None:
     ("content", "words", "said"),
     [
         (None, (), "none.csv cannot be read: No such file or directory."),
-        (b"\xff\xfe", (), "is not a CSV file in UTF-8"),
+        (b"one,x\n\xff\xfe", (), "is not a CSV file in UTF-8. Line 2 contains other bytes."),
+        (b'one,x\n"two,y\n', (), "is not a CSV file. The row in line 2 is wrong: unexpected end of data."),
         (b"\n", (), "lists no repository. Each line is learner,url or learner,url,branch."),
         (b"one,x", ("--lesson", "02_none"), "There is no lesson 02_none. Lessons with exercises: 01_small."),
         (b"one,x", ("--to", "/dev/null/x"), "/dev/null/x cannot be written: "),

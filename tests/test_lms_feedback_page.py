@@ -46,7 +46,8 @@ SAID = {
         "01_by_hand · What a person grades all_right 2 of 6 points 5 points, minus a late penalty of 3.",
         "Half 3 of 3 When is a half exact? 2 of 3",
         "✓ Halves two and four. 1 of 1 ✓ Halves any array. (hidden) 2 of 2",
-        "Graded by a person: 2 of 3 points Comment Good: exact powers of two.",
+        "Graded by a person: 2 of 3 points ✓ Names the exponent. 2 of 2 ✗ Shows a subnormal number. 0 of 1"
+        " Comment Good: exact powers of two.",
     ],
     "untouched": [
         "0 of 6 points 3 of them are given by a person, and are still missing.",

@@ -357,6 +357,15 @@ def test_more_zips_than_a_few_and_deep_folders_are_refused(tmp_path: Path) -> No
         gradescope.submitted_notebook(tmp_path, IDS, LESSON)
 
 
+def test_more_folders_than_a_course_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zip that Gradescope has unpacked may consist of empty folders."""
+    monkeypatch.setattr(gradescope, "MAX_FILES", 50)
+    for number in range(60):
+        (tmp_path / f"{number}").mkdir()
+    with pytest.raises(NotOneNotebook, match="more than 50 folders"):
+        gradescope.submitted_notebook(tmp_path, IDS, LESSON)
+
+
 def test_a_zip_of_a_whole_checkout_and_a_large_notebook_in_it_cost_nothing(tmp_path: Path) -> None:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:

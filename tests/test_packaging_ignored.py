@@ -40,3 +40,9 @@ def test_no_result_is_committed_by_accident(tmp_path: Path, kind: str) -> None:
 def test_no_tracked_file_is_ignored() -> None:
     words = ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"]
     assert subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout == ""
+
+
+def test_no_file_of_the_package_is_ignored() -> None:
+    words = ["git", "ls-files", "--others", "--ignored", "--exclude-standard", "grader"]
+    found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert [name for name in found if "__pycache__" not in name] == []

@@ -17,7 +17,7 @@ from grader.prove.dummy_programs import falsified
 from grader.prove.hollow_values import hollow_values
 
 LESSON = "01_inspected"
-ACCEPTED = {"example", "run", "derived", "called"}
+ACCEPTED = {"example", "run", "derived", "called", "told-later"}
 # Each check, and what stands on the line of each program that it leaves unjudged.
 REFUSED = {
     "unrun": ["made = program("],
@@ -30,6 +30,7 @@ REFUSED = {
     "ignored": ["made = program("],
     "shape-of-result": ["made = program("],
     "each-other": ["few, many = program("],
+    "told": ["made = program("],
 }
 SENTENCE = re.compile(
     r"inspect-powers: inspect-powers-([\w-]+) in 01_inspected passes although its program on line (\d+) returns wrong "

@@ -147,6 +147,22 @@ def test_suggestions_are_the_variants_that_pass_and_a_cell_to_list_them(grader: 
     assert total == "small-total: 0 of 1 variants pass every check.\n"
 
 
+def test_times_list_each_check_with_its_requests(grader: Grader, tmp_path: Path) -> None:
+    course = shutil.copytree(COURSES / "small", tmp_path / "small")
+    done = grader("--course", course, "prove", "--exercise", "small-mean", "--times", COLUMNS="120")
+    assert done.returncode == 0, done.stderr
+    title, _, whole, start, example, hidden = [line.split() for line in done.stdout.splitlines() if line.strip()]
+    assert title == ["check", "ms", "calls", "exports", "loads", "runs", "rest"]
+    assert whole[0] == "small-mean"
+    assert " ".join(start[:3]) == "start and cells"
+    assert (example[0], hidden[0]) == ("example", "program")
+    numbers = lambda row: [int(row[i - 1]) for i, word in enumerate(row) if word == "·"]
+    assert (numbers(start), numbers(example), numbers(hidden)) == ([], [1], [1, 1, 4])
+    total = int(start[3]) + int(example[1]) + int(hidden[1])
+    assert abs(total - int(whole[1])) <= 2  # each is rounded
+    assert int(start[3]) > 0
+
+
 def test_totals_are_the_sums_of_the_lessons(grader: Grader) -> None:
     done = grader("--course", COURSES / "small", "totals", COLUMNS="120")
     assert done.returncode == 0, done.stderr

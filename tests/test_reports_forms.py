@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 import json
+import math
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -311,6 +312,7 @@ def test_what_cannot_be_written_is_said_in_a_sentence(
         (None, "cannot be read: No such file or directory."),
         ("", "contains no results. Pass the file that `grader grade DIR --json FILE` wrote."),
         ("[]", "contains no results."),
+        ('{"version": 1,\n "results": [}', "line 2 is not JSON (Expecting value), so it contains no results."),
         ('{"version": 1}', "contains no results."),
         ('{"version": 1, "results": [{}]}', "contains no results."),
         ('{"version": 7, "results": []}', "has version 7, but this grader reads version 1."),
@@ -325,6 +327,21 @@ def test_what_holds_no_results_is_said_in_a_sentence(
     done = grader("report", source, "--as", "csv")
     assert done.returncode == 2
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"points": math.nan}, {"points": -1}, {"points": 1e9}, {"points": "1"}, {"points": True}, {"status": "gold"}],
+    ids=str,
+)
+def test_points_that_no_check_gives_are_refused(grader: Grader, tmp_path: Path, change: dict[str, Any]) -> None:
+    """A file that was edited, or that another program wrote, becomes no grade."""
+    content = json.loads(results_json.document(a_class()))
+    next(one for one in content["results"] if one["checks"])["checks"][0].update(change)
+    (tmp_path / "results.json").write_text(json.dumps(content))
+    done = grader("report", tmp_path / "results.json", "--as", "csv")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "contains no results." in done.stderr
 
 
 def test_every_form_is_documented() -> None:

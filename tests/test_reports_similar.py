@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from conftest import ROOT, Grader
 
+from grader.core.notebook import Submission, SubmittedCell
 from grader.course import Course
 from grader.course.build import exercises_path
-from grader.reports.similar import Learner, SimilarAnswers, tokens
+from grader.reports.similar import MAX_CHARACTERS, Learner, SimilarAnswers, tokens
 
 LESSON = "05_vmap"
 # Answers to two exercises that nobody else would write in this way.
@@ -93,6 +94,19 @@ def test_any_text_is_split_into_tokens() -> None:
     for text in ("def f(:\n  '''", "%timeit x\n!ls", "\ud800 \x00", "(" * 10_000, "x = 'a' # c", ""):
         found = list(tokens(text, ()))
         assert all(text[t.start : t.end].strip() for t in found)
+
+
+@pytest.mark.parametrize(
+    "text", [" \n" * 99_000, "\n" + " " * 199_000 + "x", "'\\N{" * 49_000, " \x0c \x0b\n" * 39_000]
+)
+def test_text_that_is_made_to_be_slow_takes_seconds(compared: SimilarAnswers, text: str) -> None:
+    """The lexer takes the square of it: the first would take ten minutes, and a notebook may have a hundred of them."""
+    cells = tuple(SubmittedCell(None, f"{text}x = {number}", number) for number in range(3))
+    began = time.process_time()
+    one = compared.learner(Submission("one", LESSON, cells, ""), ())
+    assert len("".join(source for _, source in one.cells)) <= MAX_CHARACTERS
+    compared.pairs([one, learner("two", WRITTEN)])
+    assert time.process_time() - began < 20
 
 
 def test_a_large_class_is_compared_in_time_that_grows_with_it(compared: SimilarAnswers) -> None:

@@ -164,6 +164,22 @@ def test_what_sockets_hold_counts_as_memory(zygote: Zygote) -> None:
         process.kill()
 
 
+def test_page_tables_count_as_memory(zygote: Zygote) -> None:
+    """Reading memory that was never written takes no page of it, but page tables."""
+    process = zygote.fork(WORKER)
+    try:
+        counted, size = ProcessTree(process.pid), 2 << 30
+        assert ask(process, "None") is None
+        before, before_share = counted.memory(1 << 40), counted.memory(0)
+        mapped = f"__import__('mmap').mmap(-1, {size}, flags=34, prot=1)"  # private and anonymous, to be read only
+        read = f"(lambda found: (sum(found[i] for i in range(0, {size}, 2 << 20)), found))({mapped})[1]"
+        assert ask(process, f"globals().__setitem__('kept', {read})") is None
+        assert counted.memory(1 << 40) - before > 3_500_000
+        assert counted.memory(0) - before_share > 3_500_000
+    finally:
+        process.kill()
+
+
 def test_a_course_in_a_folder_of_the_system_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is what lies beside it hidden, or an environment in it."""
     for name in ("src/course/.venv/lib", "src/course/solutions", "lib"):

@@ -23,6 +23,7 @@ from grader.checks import inputs, verbs
 from grader.checks.compare import stumbled
 from grader.checks.display import VerdictDisplay
 from grader.checks.outcomes import CellRun, CheckBroken, Ended, NotAttempted, cell_runs
+from grader.core import board_client
 from grader.core.symbols import BUILTINS, REACHING, check_title, notebook_cell_names
 from grader.program.endpoints import namedtuples
 from grader.program.environment import CellEnvironment
@@ -167,10 +168,15 @@ class KernelHooks:
         self.needs, self.shadowed, self.guards = (), frozenset(), False
         check = cell_runs[-1]
         if check.title:
+            problem = result.error_in_exec or result.error_before_exec
             if result.success:
                 self.display.passed(check)
             else:
-                self.display.failed(check, result.error_in_exec or result.error_before_exec)
+                self.display.failed(check, problem)
+            if not check.hidden and not isinstance(problem, NotAttempted | NotDefined):
+                board_client.report_check(check.cell_id, result.success)
+                for line in board_client.reporter.messages():
+                    print(line)
             return
         source = result.info.raw_cell or ""
         cell, cell_id = notebook_cell_names(source), getattr(result.info, "cell_id", None)

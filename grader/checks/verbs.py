@@ -101,6 +101,7 @@ in_process = InProcessBackend()
 _backend: Backend = in_process
 _evidence: set[str] = set()
 _overheard: list[Any] | None = None
+_questions: list[tuple[Any, ...]] | None = None
 _last_value: tuple[str, Any] = ("Your answer", None)
 _replace: Callable[[str, Any], Any] | None = None
 
@@ -121,6 +122,12 @@ def overhear(replies: list[Any] | None) -> None:
     """Adds everything that an answer's side replies from now on to `replies`; None ends it."""
     global _overheard
     _overheard = replies
+
+
+def watch_questions(questions: list[tuple[Any, ...]] | None) -> None:
+    """Adds the arguments of each question to an answer's side to `questions` from now on; None ends it."""
+    global _questions
+    _questions = questions
 
 
 def replace_values(change: Callable[[str, Any], Any] | None) -> None:
@@ -287,6 +294,8 @@ def _exchange(send: Callable[[Any, bytes], bytes], p: Question, data: tuple[Any,
         payload = request(data, _backend.classes)
     except Unsendable as problem:
         raise CheckBroken(f"this check passes a {problem}, which is not data") from None
+    if _questions is not None:
+        _questions.append(data)
     reply = _decoded(send(p, payload))
     _hear([reply["kind"], reply["text"], reply["source"]])
     if reply["status"] == "unattempted":

@@ -23,7 +23,7 @@ PAGES = ("*.htm", "*.html", "*.mht", "*.mhtml", "*.shtml", "*.svg", "*.xht", "*.
 # From the first to the last; a package imports only from those before it (tests/test_packages.py).
 PACKAGES = (
     *("core", "program", "checks", "course", "sandbox", "grading"),
-    *("prove", "learning", "reports", "lms", "doctor", "cli"),
+    *("prove", "learning", "reports", "board", "lms", "doctor", "cli"),
 )
 # Code that a verdict depends on: when it changes, cached results no longer hold.
 VERDICT_PACKAGES = PACKAGES[:6]

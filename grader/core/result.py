@@ -7,6 +7,7 @@ as JSON writes them with `document`.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -79,8 +80,18 @@ class CheckResult:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CheckResult:
-        """Reads what `to_json` wrote."""
+        """Reads what `to_json` wrote. Raises ValueError for a status or points that it does not write."""
+        points, most = _number(data["points"]), _number(data["max_points"])
+        if data["status"] not in STATUSES or points > most:
+            raise ValueError(f"{data['status']} with {points} of {most} points")
         return cls(**{**data, "evidence": tuple(data["evidence"])})
+
+
+def _number(value: object) -> float:
+    """Points. Raises ValueError for anything but a finite number that is not negative."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ValueError(f"{value!r} is no number of points")
+    return value
 
 
 def possibility(misconception: str | None, clue: str = "") -> str:
@@ -169,6 +180,7 @@ class Result:
         """Reads what `to_json` wrote, in this version of the grader or an earlier one."""
         names = ("learner", "lesson", "max_score", "confinement", "duration_s", "problem")
         problem = data["problem"]
+        _number(data["max_score"])
         return cls(
             **{name: data[name] for name in names},
             platform=data.get("platform") or "cpu",
@@ -226,6 +238,10 @@ def read_dated(path: Path) -> tuple[str, list[Result]]:
         return str(datetime.fromisoformat(written)), [Result.from_json(one) for one in found["results"]]
     except OSError as problem:
         raise NoResults(f"{path} cannot be read: {problem.strerror}.") from None
+    except json.JSONDecodeError as problem:
+        where = f" line {problem.lineno} is not JSON ({problem.msg}), so it" if problem.doc.strip() else ""
+        text = f"{path}{where} contains no results. Pass the file that `grader grade DIR --json FILE` wrote."
+        raise NoResults(text) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         text = f"{path} contains no results. Pass the file that `grader grade DIR --json FILE` wrote."
         raise NoResults(text) from None

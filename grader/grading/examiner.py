@@ -72,10 +72,10 @@ class Examiner:
         factor = 1 if machine.platform.is_cpu else ACCELERATED_FACTOR
         self.minutes = math.ceil(factor * (OWN_MIN + EXERCISE_MIN_PER_S * seconds))  # on the clock, for all of it
 
-    def isolated(self) -> WorkerPair:
+    def isolated(self, kind: type[WorkerPair] = WorkerPair) -> WorkerPair:
         """A worker and an executor for a notebook, started when first needed."""
         programs = ExecutorPrograms(self.zygote, self.compiled.for_learners)
-        return WorkerPair(self.lesson.setup, self.classes, programs, self.known, self.runner.data)
+        return kind(self.lesson.setup, self.classes, programs, self.known, self.runner.data)
 
     def grade(
         self,
@@ -177,18 +177,22 @@ class Examiner:
         names = {name for other in self.lesson.exercises for name in other.names}
         try:
             self._own.fresh(reuse and not any(runs_probe(check.source, names) for check in exercise.checks))
-            # Earlier answers of which this one's cells speak.
-            words = set(re.findall(r"\w+", "\n".join((source, *(check.source for check in exercise.checks)))))
-            for earlier in itertools.takewhile(lambda other: other.id != exercise.id, self.lesson.exercises):
-                if words & set(earlier.names):
-                    session.run(RunCell(earlier.reference, earlier.id, (earlier.id,)))
-            session.run(RunCell(source, exercise.id, (exercise.id,)))
+            for cell in self.cells(exercise, source):
+                session.run(cell)
             for result in session.judge(JudgeExercise(exercise)):
                 done += 1
                 yield result
         except Fault as fault:
             self._own.drop()
             yield from (record(check, "crashed", fault.message, kind=fault.kind) for check in exercise.checks[done:])
+
+    def cells(self, exercise: Exercise, source: str) -> Iterator[RunCell]:
+        """The cells to run for an answer of the course's own: it, after the earlier answers that its cells name."""
+        words = set(re.findall(r"\w+", "\n".join((source, *(check.source for check in exercise.checks)))))
+        for earlier in itertools.takewhile(lambda other: other.id != exercise.id, self.lesson.exercises):
+            if words & set(earlier.names):
+                yield RunCell(earlier.reference, earlier.id, (earlier.id,))
+        yield RunCell(source, exercise.id, (exercise.id,))
 
     def close(self) -> None:
         """End the processes kept for the course's own answers."""

@@ -147,17 +147,21 @@ class _Reader:
         value = getattr(node, "value", None)
         return self._label(value if isinstance(value, ast.expr) else node)
 
-    def _label(self, node: ast.AST, steps: int = 3) -> str:
-        """A node in words; "" for one that says nothing. At most so many `steps` from a name to what it stands for."""
+    def _label(self, node: ast.AST) -> str:
+        """A node in at most `MAX_SHOWN` characters, as it is in many features; "" for one that says nothing."""
+        return self._words(node)[:MAX_SHOWN]
+
+    def _words(self, node: ast.AST, steps: int = 3) -> str:
+        """A node in words. At most so many `steps` from a name to what it stands for."""
         match node:
             case ast.Name():
                 value = self.values.get(node.id)
                 if node.id not in self.locals:
                     return node.id
-                return self._label(value, steps - 1) if value is not None and steps else ""
+                return self._words(value, steps - 1) if value is not None and steps else ""
             case ast.Call():
                 called = node.func
-                deeper = self._label(called, steps - 1) if steps else ""
+                deeper = self._words(called, steps - 1) if steps else ""
                 name = called.attr if isinstance(called, ast.Attribute) else deeper
                 return OPERATORS.get(name, f"call {name}") if len(node.args) == 2 else f"call {name}"
             case ast.Attribute():

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.checks.verbs import Program, set_program_class
+from grader.checks.verbs import Program, set_program_class, watch_questions
 from grader.program.codec import encode, is_array, is_key
 from grader.program.export import parameters
 
@@ -33,6 +33,9 @@ class ProgramUse:
 class ProgramWatch:
     """Watches the programs of one check at a time, and makes some of them dummies.
 
+    A dummy returns the right results for arguments that its process was asked before it exported the program, and for
+    what the program returned for these: an answer that was called with them can put the results into the program.
+
     Args:
         wrong: which programs become dummies, by the order in which the check compiles them.
         known: arguments for which dummies return the right results nevertheless.
@@ -41,6 +44,13 @@ class ProgramWatch:
     def __init__(self, wrong: range = range(0), known: frozenset[bytes] = frozenset()) -> None:
         self.wrong, self.known = wrong, known
         self.uses: list[ProgramUse] = []
+        self.questions: list[tuple[Any, ...]] = []
+
+    def take_uses(self) -> list[ProgramUse]:
+        """Returns what the check that ended did with its programs, and goes on to the next check."""
+        used, self.uses = self.uses, []
+        self.questions.clear()
+        return used
 
     @contextlib.contextmanager
     def on(self) -> Iterator[None]:
@@ -52,6 +62,7 @@ class ProgramWatch:
                 super().__init__(*fields)
                 object.__setattr__(self, "_is_dummy", len(watch.uses) in watch.wrong)
                 object.__setattr__(self, "_use", ProgramUse(_line_of_check()))
+                object.__setattr__(self, "_told", _values(watch.questions))
                 watch.uses.append(self._use)
 
             def __getattribute__(self, name: str) -> Any:
@@ -62,14 +73,25 @@ class ProgramWatch:
             def run(self, *data: Any) -> Any:
                 results, arguments = super().run(*data), encode(parameters(data)[0])
                 self._use.arguments.add(arguments)
-                wrong = self._is_dummy and arguments not in watch.known
+                told = _values(data) <= self._told
+                if told:
+                    self._told.update(_values(results))
+                wrong = self._is_dummy and not told and arguments not in watch.known
                 return jax.tree.map(falsified, results) if wrong else results
 
         before = set_program_class(WatchedProgram)
+        watch_questions(self.questions)
         try:
             yield
         finally:
             set_program_class(before)
+            watch_questions(None)
+
+
+def _values(data: Any) -> set[bytes]:
+    """The arrays in a tree that have values, without their places."""
+    arrays = [leaf for leaf in parameters(data)[0] if not isinstance(leaf, jax.ShapeDtypeStruct)]
+    return {encode(jax.random.key_data(one) if is_key(one) else np.asarray(one)) for one in arrays}
 
 
 def _line_of_check() -> int:

@@ -131,6 +131,43 @@ def show(proof: Proof, console: Console) -> None:
     _show_problems(proof, console)
 
 
+def show_times(course: Course, lessons: Sequence[str], only: str | None, console: Console) -> list[str]:
+    """Prints the milliseconds of each check of the solutions, with the number and the milliseconds of each kind of
+    request; returns what failed, a sentence each.
+
+    One exercise after another is measured, in processes as a learner's answer gets.
+    """
+    exercises = [(lesson, exercise.id) for lesson in lessons for exercise in course.lesson(lesson).exercises]
+    requests = [{"do": "times", "lesson": one, "exercise": name} for one, name in exercises if only in (None, name)]
+    problems: list[str] = []
+    columns = [
+        Column(name, justify="right", no_wrap=True) for name in ("ms", "calls", "exports", "loads", "runs", "rest")
+    ]
+    table = Table(Column("check", no_wrap=True), *columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    with _pool(course, lessons, 1) as pool:
+        replies = pool.map(requests)
+    for request, reply in zip(requests, replies, strict=True):
+        if isinstance(reply, Fault):
+            problems.append(f"{request['exercise']}: the process that timed it failed: {reply.message}.")
+            continue
+        table.add_row(request["exercise"], _ms(sum(one["seconds"] for one in reply)), style="bold")
+        for one in reply:
+            asked = [one["requests"].get(kind, (0, 0.0)) for kind in ("call", "export", "load", "run")]
+            shown = [f"{count} · {_ms(seconds)}" if count else "" for count, seconds in asked]
+            rest = one["seconds"] - sum(seconds for _, seconds in asked)
+            table.add_row(
+                f"  {one['name'].removeprefix(request['exercise'] + '-')}", _ms(one["seconds"]), *shown, _ms(rest)
+            )
+    console.print(table)
+    for problem in problems:
+        console.print(f"✗ {problem}", markup=False, style="red")
+    return problems
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.0f}"
+
+
 def show_totals(course: Course, console: Console) -> None:
     """Prints what each lesson contains, and the sums: exercises, points, checks, answers with a known verdict, and
     mutants of the solutions. Runs nothing."""

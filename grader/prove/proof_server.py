@@ -19,6 +19,7 @@ from grader.prove.dummy_programs import ProgramUse, ProgramWatch
 from grader.prove.hollow_values import WORDS, hollow_values
 from grader.prove.mutants import Mutant, mutants
 from grader.prove.proof import ExerciseProof, Survivor
+from grader.prove.request_times import measure
 
 BRIEF_WRONG = 2
 # The reference meets at least so many draws, more where a check draws keys: what it draws itself is random as well.
@@ -197,7 +198,7 @@ class _Trial:
         with watch.on():
             results = self.examiner.rehearse(self.exercise, self.exercise.reference, seed, reuse=True)
             for check, result in zip(self.exercise.checks, results, strict=True):
-                used, watch.uses = watch.uses, []
+                used = watch.take_uses()
                 if result.status == "passed":
                     yield check, used
 
@@ -257,11 +258,14 @@ def _caught(results: list[CheckResult]) -> bool:
 
 
 def serve(stream: socket.socket, control: socket.socket) -> None:
-    """Answer requests of `grader.prove.proof`: test an exercise, or rehearse its wrong answers."""
+    """Answer requests of `grader.prove.proof`: test an exercise, time it, or rehearse its wrong answers."""
 
     def reply(server: ExaminerServer, request: dict[str, Any]) -> object:
         examiner = server.examiner(request.pop("lesson"))
-        trial = _Trial(examiner, examiner.lesson.exercise(request.pop("exercise")))
+        exercise = examiner.lesson.exercise(request.pop("exercise"))
+        if request["do"] == "times":
+            return list(map(asdict, measure(examiner, exercise)))
+        trial = _Trial(examiner, exercise)
         return trial.preview() if request.pop("do") == "preview" else trial.prove(**request)
 
     answer(stream, control, reply)

@@ -34,6 +34,8 @@ CLASS_MIN = 5  # and that at least so many learners have
 FACTOR = np.uint64(6364136223846793005)  # Knuth's, for a hash modulo 2**64
 MAX_SHOWN = 40_000  # characters of a learner's text
 MAX_TOKENS = 20_000  # of one submission; more are no answers
+# Of one submission, and of a line, since the lexer takes the square of some texts.
+MAX_CHARACTERS, MAX_LINE = 100_000, 1_000
 VARIABLE, TEXT, BREAK = "v", "'", "\0"  # in place of a name that the learner chose, of a string, and between cells
 
 Span = tuple[int, int]
@@ -149,12 +151,15 @@ class SimilarAnswers:
             self._explained |= Fingerprint(tokens(text, self._known_names), every=True).hashes
 
     def learner(self, submission: Submission, stubs: Collection[str]) -> Learner:
-        """Returns what the learner wrote: answer cells, and cells of their own, that are not as they were released."""
-        cells = []
+        """Returns what the learner wrote: answer cells, and cells of their own, that are not as they were released.
+        Long lines and long submissions are cut."""
+        cells, room = [], MAX_CHARACTERS
         for cell in submission.cells:
             if _bare(cell.source) in self._released or (cell.grade_id is not None and cell.grade_id not in stubs):
                 continue  # a cell of the course, changed or not
-            cells.append((cell.grade_id or f"own cell {cell.number}", cell.source))
+            source = _readable(cell.source)[:room]
+            room -= len(source)
+            cells.append((cell.grade_id or f"own cell {cell.number}", source))
         return Learner(submission.learner, tuple(cells))
 
     def pairs(
@@ -210,6 +215,11 @@ class SimilarAnswers:
             at += len(source) + 2
             found.append(Token(f"{BREAK}{label}", at, at))
         return found[:MAX_TOKENS]
+
+
+def _readable(source: str) -> str:
+    """Code without spaces at the ends of lines: at each line the lexer looks for a docstring behind all that follow."""
+    return "\n".join(line[:MAX_LINE].rstrip() for line in source.split("\n"))
 
 
 def _bare(text: str) -> str:

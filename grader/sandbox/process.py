@@ -319,8 +319,8 @@ class ProcessTree:
         return max((stood - self.first_stood.get(thread, 0) for thread, stood in now.items()), default=0) / 1e9
 
     def memory(self, enough: int, members: Sequence[int] | None = None) -> int:
-        """Resident bytes, and what their sockets may hold. What forks share is counted for each of them, unless that
-        makes more than `enough`: then once, which takes longer to find out. 0 where there is no /proc."""
+        """Resident bytes, page tables, and what their sockets may hold. What forks share is counted for each of them,
+        unless that makes more than `enough`: then once, which takes longer to find out. 0 where there is no /proc."""
         members = (self.members() if members is None else members) if _PROC else []
         in_sockets = sum(map(_in_sockets, self.pids)) if self.own_network and _PROC else 0
         counted = sum(map(_resident, members)) + in_sockets
@@ -362,8 +362,12 @@ def _times(pid: int) -> tuple[float, float]:
 
 
 def _resident(pid: int) -> int:
-    fields = _read(f"/proc/{pid}/statm").split()
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if fields else 0
+    return _kilobytes("VmRSS|VmPTE", _read(f"/proc/{pid}/status"))
+
+
+def _kilobytes(names: str, text: str) -> int:
+    """The sum of these fields of a file in /proc, in bytes."""
+    return 1024 * sum(map(int, re.findall(rf"^(?:{names}):\s+(\d+) kB", text, re.MULTILINE)))
 
 
 def _in_sockets(pid: int) -> int:
@@ -376,5 +380,5 @@ def _in_sockets(pid: int) -> int:
 
 
 def _share(pid: int) -> int:
-    found = re.search(r"^Pss:\s+(\d+)", _read(f"/proc/{pid}/smaps_rollup"), re.MULTILINE)
-    return int(found[1]) * 1024 if found else _resident(pid)
+    share = _kilobytes("Pss", _read(f"/proc/{pid}/smaps_rollup"))
+    return share + _kilobytes("VmPTE", _read(f"/proc/{pid}/status")) if share else _resident(pid)

@@ -46,4 +46,6 @@ def half(x):
 # **Judged.** That the reason is right, and that the example is one.
 # ### BEGIN MARK SCHEME
 # Two points for the exponent, one for a subnormal number.
+# - 2 points: Names the exponent.
+# - 1 point: Shows a `subnormal` number.
 # ### END MARK SCHEME

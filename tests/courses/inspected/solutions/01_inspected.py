@@ -98,6 +98,22 @@ x = inputs.rng().uniform(1, 2, size=4).astype("f")
 few, many = program(powers, x, 3), program(powers, x, 5)
 require(many.operations == few.operations, "The program grows.")
 compare(many.run(x, 5)[:3], few.run(x, 3))
+# %% hidden="inspect-powers" name="told" points=1
+"""Runs the program on inputs with which the answer was called before it exported the program."""
+x = inputs.rng().uniform(1, 2, size=4).astype("f")
+compare(ask(powers, jnp.asarray(x), 2), by_hand(x, 2))
+made = program(lambda x: powers(x, 2)[1], x)
+require(made.loops == 1, "There is not one loop.")
+square = made.run(x)
+compare(square, x**2)
+compare(made.run(square), x**4, rtol=1e-4)
+# %% hidden="inspect-powers" name="told-later" points=1
+"""Calls the answer with the same inputs only after it has exported the program."""
+x = inputs.rng().uniform(1, 2, size=4).astype("f")
+made = program(powers, x, 2)
+require(made.loops == 1, "There is not one loop.")
+compare(made.run(x, 2), by_hand(x, 2))
+compare(ask(powers, x, 2), by_hand(x, 2))
 # %% [markdown] why="inspect-powers"
 # It holds.
 # %% wrong="inspect-powers" because="Collects what was there before."

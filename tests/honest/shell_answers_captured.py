@@ -1,0 +1,6 @@
+"""Answers in a captured cell."""
+# %% answer="affine"
+%%capture out
+print("hello")
+def affine(x):
+    return SCALE * x + 1
