@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 00 · Start here
 #
-# *The core takes about 25 minutes. Three "Deeper" sections can be skipped. This page has no exercises.* After this page, you know what JAX does with a Python function, where it runs, and how this course works. Run each cell with Shift+Enter.
+# *The core takes about 25 minutes. Four "Deeper" sections can be skipped. This page has no exercises.* After this page, you know what JAX does with a Python function, where it runs, and how this course works. Run each cell with Shift+Enter.
 #
 # **Prerequisites.** Python, NumPy, and what a gradient is.
 
@@ -267,3 +267,10 @@ grader.learning.course_map()
 # **JAX** is short for "just after execution". Python executes your function once for JAX to observe, and the compiled program runs just after that ([Frostig, Johnson and Leary, 2018](https://mlsys.org/Conferences/doc/2018/146.pdf)).
 #
 # **Users.** Google trains its Gemini models with JAX. AlphaFold 2, AlphaFold 3 and xAI's Grok-1 are published as JAX code. AXLearn is Apple's training library for JAX. Brax and MuJoCo's MJX simulate robots, and JAX MD simulates molecules. NumPyro and BlackJAX sample from posterior distributions.
+
+# %% [markdown]
+# ## Deeper: take part in a workshop
+# In a workshop, the instructor's board shows which exercises everyone works on. Run this cell, and enter the address and the code from the projector. Without a name, the board draws one. With the same call in an exercise notebook, you can also share an answer.
+
+# %%
+grader.learning.workshop()

@@ -756,7 +756,7 @@ for name, (option, use) in strict.items():
 # `numpy_rank_promotion` reports arrays of different rank that are broadcast, and `numpy_dtype_promotion` reports dtypes that are converted to a common one. `no_tracing` reports each new trace, and `no_execution` each program that would run.
 #
 # ## Deeper: the errors of jax.errors
-# Lesson 02 covers the first six errors. `KeyReuseError` is shown above, and the cells below show others.
+# The cells below raise each of these errors once, and then run the fix.
 #
 # | error | cause | fix |
 # |---|---|---|
@@ -773,6 +773,39 @@ for name, (option, use) in strict.items():
 # | `JAXTypeError`, `JAXIndexError` | base classes of seven of the errors above | catch a base class to catch all its errors |
 
 # %%
+mistakes = {
+    "if": (lambda x: x if x[0] > 0 else -x, lambda x: jnp.where(x[0] > 0, x, -x)),
+    "index": (lambda x: [5.0, 6.0][x.argmax()], lambda x: jnp.array([5.0, 6.0])[x.argmax()]),
+    "NumPy": (lambda x: np.cos(x), lambda x: jnp.cos(x)),
+    "float": (lambda x: float(x.max()), lambda x: x.max().astype(float)),
+    "mask": (lambda x: x[x > 0].sum(), lambda x: x.sum(where=x > 0)),
+}
+x = jnp.array([-1.0, 2.0])
+for name, (wrong, fixed) in mistakes.items():
+    print(f"{name:6s}", end="")
+    print_error(lambda wrong=wrong: jax.jit(wrong)(x), length=60)
+    print("      fixed:", jax.jit(fixed)(x))
+
+# %% [markdown]
+# A leaked tracer, a key that is used twice, and an array that is too large:
+
+# %%
+leaked = []
+jax.jit(lambda x: leaked.append(2 * x))(x)
+print_error(lambda: leaked[0] + 1, length=60)
+print("fixed:", jax.jit(lambda x: 2 * x)(x) + 1)
+key = jax.random.key(0)
+with jax.debug_key_reuse(True):
+    print_error(lambda: jax.jit(lambda key: jax.random.normal(key) - jax.random.uniform(key))(key), length=60)
+    one, other = jax.random.split(key)
+    print("fixed:", jax.random.normal(one) - jax.random.uniform(other))
+print_error(lambda: jnp.zeros(2**45).block_until_ready(), length=110)
+print("fixed:", jnp.zeros(2**10).nbytes, "bytes")
+
+# %% [markdown]
+# The last two errors concern symbolic sizes, and jaxprs that were built by hand.
+
+# %%
 from jax import export
 
 
@@ -785,7 +818,6 @@ def export_for(size):
     return export.export(jax.jit(shorten))(shape).out_avals
 
 
-print_error(lambda: jnp.zeros(2**45).block_until_ready(), length=110)
 print_error(lambda: export_for(export.symbolic_shape("n")), length=110)
 print("with a constraint:", export_for(export.symbolic_shape("n", constraints=["n >= 4"])))
 
@@ -793,8 +825,8 @@ print("with a constraint:", export_for(export.symbolic_shape("n", constraints=["
 from jax.extend.core import check_jaxpr
 
 complete = jax.make_jaxpr(lambda x: jnp.sin(x) + 1)(1.0).jaxpr
-check_jaxpr(complete)
 print_error(lambda: check_jaxpr(complete.replace(eqns=complete.eqns[1:])), length=110)
+check_jaxpr(complete)  # as it was traced, it is consistent
 for kind in (jax.errors.KeyReuseError, jax.errors.TracerBoolConversionError, jax.errors.NonConcreteBooleanIndexError):
     print(kind.__name__, "->", " -> ".join(base.__name__ for base in kind.__mro__[1:4]))
 

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 14 · Profiling: find what takes the time
 #
-# *The core takes about 35 minutes. Twelve "Deeper" sections can be skipped. Then do [the exercises](../exercises/14_profiling/14_profiling.ipynb).* After the core, you can time a call correctly, record a trace, find the code behind the slowest operation, and read the cost of a program before it runs.
+# *The core takes about 35 minutes. Thirteen "Deeper" sections can be skipped. Then do [the exercises](../exercises/14_profiling/14_profiling.ipynb).* After the core, you can time a call correctly, record a trace, find the code behind the slowest operation, and read the cost of a program before it runs.
 #
 # **Prerequisites.** Asynchronous dispatch (lesson 01), tracing (02), `jit` (03), `grad` (04), pytrees (06) and training (09). Answer these questions from memory.
 #
@@ -627,9 +627,50 @@ print_error(lambda: cube(jnp.arange(3)), length=330)
 print_error(lambda: jax.vmap(cube)(jnp.ones((2, 3))), length=150)
 
 # %% [markdown]
-# So transform a function before you compile it, as in `jax.jit(jax.vmap(f)).lower(...)`. Options of XLA for a single program are passed as `compile(compiler_options={...})`.
+# So transform a function before you compile it, as in `jax.jit(jax.vmap(f)).lower(...)`.
 #
 # The texts and analyses are meant for inspection and debugging. They can be missing on some devices, and their contents can change with the version of JAX. An executable exists only in its own process. To store a program for other machines, use `jax.export`.
+
+# %% [markdown]
+# ## Deeper: options and metadata for the compiler
+# `jax.jit(f, compiler_options={...})` passes options of XLA to the compiler for one program. `compile(compiler_options={...})` does the same for a lowered program, and the environment variable `XLA_FLAGS` sets options for the whole process. The next cell turns off the pass of the CPU's compiler that fuses operations.
+
+
+# %%
+def chain(x):
+    for _ in range(6):
+        x = 2 * jnp.tanh(x) + jnp.sin(x)
+    return x
+
+
+numbers = jnp.linspace(0, 1, 1_000_000)
+for name, options in {"default": None, "no fusion": {"xla_disable_hlo_passes": "fusion"}}.items():
+    program = jax.jit(chain, compiler_options=options)
+    compiled = program.lower(numbers).compile()
+    took = time_ms(lambda program=program: program(numbers))
+    temporary = compiled.memory_analysis().temp_size_in_bytes / 1e6
+    print(f"{name:10s} {compiled.as_text().count(' fusion('):3d} fusions  {temporary:4.1f} MB temporary  {took:.1f} ms")
+print_error(lambda: jax.jit(chain, compiler_options={"xla_unknown": True})(numbers))
+
+# %% [markdown]
+# Without fusion, intermediate arrays are written to memory. So these options are useful for experiments, such as finding the pass that makes a program slow or wrong. On GPUs and TPUs, some options also control how communication overlaps with computation. Most of them can change with any version of XLA.
+#
+# `set_xla_metadata` (experimental) attaches names and values of your choice to operations. A `named_scope` changes only the `op_name`. Metadata are separate entries, which passes of the compiler and your own tools can read.
+
+# %%
+from jax.experimental.xla_metadata import set_xla_metadata
+
+
+def tagged(x):
+    with set_xla_metadata(phase="encoder"):
+        hidden = jnp.sin(x)
+    return jnp.cos(hidden)
+
+
+text = jax.jit(tagged).lower(numbers).compile().as_text()
+for line in text.splitlines():
+    if "frontend_attributes" in line and " = " in line:
+        print(line.partition(", metadata")[0].strip())
 
 # %% [markdown]
 # ## Deeper: the persistent cache

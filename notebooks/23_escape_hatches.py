@@ -289,12 +289,13 @@ print(lines)
 mesh = jax.make_mesh((8,), ("d",), devices=list(devices.mesh((8,), ("all",)).devices))
 jax.set_mesh(mesh)  # for the rest of the notebook
 spread = jax.device_put(np.arange(16, dtype=np.float32), P("d"))
-on_shards = jax.shard_map(pure, in_specs=P("d"), out_specs=P("d"))
+on_shards = lambda f: jax.shard_map(f, in_specs=P("d"), out_specs=P("d"))
 print("jit:      ", calls_of(jax.jit(pure), spread))
-print("shard_map:", calls_of(jax.jit(on_shards), spread))
+print("shard_map:", calls_of(jax.jit(on_shards(pure)), spread))
+count_calls({"jit": lambda f: jax.jit(f)(spread), "shard_map": lambda f: jax.jit(on_shards(f))(spread)})
 
 # %% [markdown]
-# Inside `shard_map`, each device calls the host with its shard. The order of the devices is not specified.
+# Inside `shard_map`, each device calls the host with its shard. The order of the devices is not specified. All kinds of callbacks behave in this way.
 #
 # ## C++: the foreign function interface
 # With the [FFI](../docs/glossary.md#ffi), XLA calls a compiled function with pointers to its buffers, and no Python runs. It takes three steps.
@@ -420,7 +421,7 @@ if have_ffi:
 # With `jax.lax.pcast` directly after the call, the check works again. Callbacks need this cast, too. If the call has a custom gradient, the cast belongs *inside* that function. Otherwise gradients are silently wrong (*Deeper: gradients inside shard_map*).
 #
 # ## What each rung costs
-# The next cells time the RMS norm on each rung, for a small and a larger array. The Pallas kernel runs in interpret mode (lesson 22). The last two bars of the plot use eight simulated devices, which share one CPU.
+# The next cells time the RMS norm on each rung, for a small and a larger array. The Pallas kernel runs in interpret mode (lesson 22).
 
 # %%
 from jax.experimental import pallas as pl
@@ -444,24 +445,28 @@ def rms_host(x):
 
 
 # %% [markdown]
-# The programs in `ON_EIGHT` get an array that is partitioned by rows.
+# The programs in `ON_EIGHT` use eight simulated devices, which share one CPU, and an array that is partitioned by rows.
 
 # %%
 row_wise = functools.partial(jax.shard_map, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
-ON_EIGHT = {"jit, sharded": jax.jit(rms_jnp), "shard_map": jax.jit(row_wise(rms_jnp))}
-ON_ONE = {"jnp, eager": rms_jnp, "jit": jax.jit(rms_jnp), "Pallas, interpreted": jax.jit(rms_pallas)}
-ON_ONE |= {"FFI (C++)": jax.jit(rms_ffi)} if have_ffi else {}
-ON_ONE["pure_callback (NumPy)"] = jax.jit(rms_host)
-RUNGS, measured = [*ON_ONE, *ON_EIGHT], {}
+RUNGS = {
+    "jnp, eager": rms_jnp,
+    "jit": jax.jit(rms_jnp),
+    "jit, sharded": jax.jit(rms_jnp),
+    "shard_map": jax.jit(row_wise(rms_jnp)),
+    "Pallas, interpreted": jax.jit(rms_pallas),
+    **({"FFI (C++)": jax.jit(rms_ffi)} if have_ffi else {}),
+    "pure_callback (NumPy)": jax.jit(rms_host),
+}
+ON_EIGHT, measured = ("jit, sharded", "shard_map"), {}
 for size in ((64, 64), (4096, 512)):
     numbers = rng.normal(size=size).astype(np.float32)
     many, v = jax.device_put(numbers, P("d")), jax.device_put(numbers, jax.devices()[0])
     with jax.set_mesh(None):
-        calls = [functools.partial(f, v) for f in ON_ONE.values()]
-        measured[size] = time_ms(*calls, *(functools.partial(f, many) for f in ON_EIGHT.values()))
+        measured[size] = time_ms(*[functools.partial(f, many if n in ON_EIGHT else v) for n, f in RUNGS.items()])
 
 # %% [markdown]
-# Each pair of bars is one rung.
+# The bars are in the order of the ladder, with a callback at the top.
 
 # %%
 _, axes = plots.subplots(height=3.6)
@@ -472,13 +477,12 @@ for place, (size, times) in enumerate(measured.items()):
     axes.bar_label(bars, fmt="%.3g ms", padding=3)
 axes.set(xscale="log", xlabel="milliseconds (logarithmic)", xlim=(None, 12 * max(map(max, measured.values()))))
 axes.set_yticks(range(len(RUNGS)), RUNGS)
-axes.invert_yaxis()
 axes.legend(loc="lower right")
 shown = [f"{s}: " + ", ".join(f"{k} {t:.3g} ms" for k, t in zip(RUNGS, ts, strict=True)) for s, ts in measured.items()]
 plots.show("The time of an RMS norm on each rung. " + "; ".join(shown) + ".")
 
 # %% [markdown]
-# For the small array, the time is mostly the overhead of a call. In our runs, it was smaller for the FFI than for the callback, which has to enter Python. For the larger array, the work itself counts, and this simple C++ loop was not faster than XLA's program. So measure before you leave `jnp`. Use the FFI for algorithms that XLA cannot express well, and for existing libraries.
+# For the small array, the time is mostly the overhead of a call. In our runs, it was smaller for the FFI than for the callback, which has to enter Python. For the larger array, the work itself counts, and this simple C++ loop took about as long as XLA's program. So measure before you leave `jnp`. Use the FFI for algorithms that XLA cannot express well, and for existing libraries.
 #
 # ## Summary
 #
@@ -494,7 +498,7 @@ plots.show("The time of an RMS norm on each rung. " + "; ".join(shown) + ".")
 # | no gather before the call | the call inside `jax.shard_map`, and `jax.lax.pcast(result, axes, to="varying")` directly after it |
 # | CUDA | `platform="CUDA"`, and a handler that takes a stream |
 #
-# The JAX documentation has pages on [callbacks](https://docs.jax.dev/en/latest/external-callbacks.html) and on the [FFI](https://docs.jax.dev/en/latest/ffi.html). In the first exercise, you call a table of tides.
+# The JAX documentation has pages on [callbacks](https://docs.jax.dev/en/latest/external-callbacks.html) and on the [FFI](https://docs.jax.dev/en/latest/ffi.html).
 #
 # ## Deeper: callbacks in branches and under checkpoint
 # We count the calls of four more programs.
@@ -616,7 +620,7 @@ with jax.set_mesh(None):
 # To react to a failure, return a flag as a second result. Do not call JAX operations in a host function. The program that waits for the host may occupy the device, so the two can wait for each other forever. Use NumPy there. The arguments are JAX arrays, and `np.asarray` converts them.
 #
 # ## Deeper: two chains of order
-# `jax.debug.callback` accepts `ordered=True` too. But its order is a chain of its own. JAX orders debug callbacks among each other, and io callbacks among each other, and nothing orders one kind relative to the other. The effects of the program show the two chains.
+# `jax.debug.callback` accepts `ordered=True` too. But its order is a chain of its own. JAX orders debug callbacks among each other, and io callbacks among each other, and nothing orders one kind relative to the other. The effects of the program show the two chains. A compiled program for several devices rejects ordered debug callbacks, but accepts ordered io callbacks, as the table of *Callbacks on several devices* shows.
 
 
 # %%
@@ -626,6 +630,7 @@ def mixed(x):
 
 
 print(sorted(type(effect).__name__ for effect in jax.make_jaxpr(mixed)(row).effects))
+print_error(lambda: jax.jit(mixed)(spread), length=100)
 
 # %% [markdown]
 # ## Deeper: what cannot leave the process

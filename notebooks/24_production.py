@@ -337,7 +337,7 @@ sys.stdout.write("\\n" + text + "\\n")
 """
 
 # %% [markdown]
-# We start the script twice on this machine. The processes have four simulated devices each, and communicate over the loopback address 127.0.0.1.
+# Here, we start two processes with four simulated devices each, then four with two. They communicate over the loopback address 127.0.0.1.
 
 
 # %%
@@ -353,7 +353,8 @@ def start_processes(script, count, *args):
     return "\n".join(lines), started
 
 
-print(start_processes(WORKER, 2)[0])
+for count in (2, 4):
+    print(start_processes(WORKER, count)[0])
 
 # %% [markdown]
 # The sum has the sharding `P()`, so each process has a copy. The batch is partitioned, so no process can read the whole of it. `jax.experimental.multihost_utils.process_allgather` returns a copy of a partitioned array in each process.
@@ -536,7 +537,28 @@ plots.show(
 print_error(lambda: compiled[8](layers, requests), length=400)
 
 # %% [markdown]
-# Batches of 2 and 8 requests run the same executable, and so do 16 and 64. So padding lowers the rate for 2 and for 16. A compiled executable never compiles again, so it rejects other shapes. A restarted server can read its executables from the persistent cache (lesson 14).
+# Batches of 2 and 8 requests run the same executable, and so do 16 and 64. So padding lowers the rate for 2 and for 16. A compiled executable never compiles again, so it rejects other shapes.
+#
+# A restarted server can read its executables from the [persistent cache](../docs/glossary.md#persistent-cache) (lesson 14) instead of compiling them. The next cell starts one script twice with the same folder. By default, JAX stores only programs that took at least a second to compile, and the script removes this limit.
+
+# %%
+RESTART = """
+import sys, time, jax, jax.numpy as jnp
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+hits = []
+jax.monitoring.register_event_listener(lambda name, **_: hits.append(name) if name.endswith("cache_hits") else None)
+lowered = jax.jit(lambda x: jnp.linalg.svd(jnp.tanh(x @ x.T))[1]).lower(jax.ShapeDtypeStruct((64, 64), jnp.float32))
+began = time.perf_counter()
+lowered.compile()
+print(f"{1e3 * (time.perf_counter() - began):.0f} ms to compile, {len(hits)} programs from the cache")
+"""
+for attempt in ("first start: ", "second start:"):
+    command = [sys.executable, "-c", RESTART, str(folder / "cache")]
+    print(attempt, subprocess.run(command, env=environment, text=True, capture_output=True).stdout, end="")
+
+# %% [markdown]
+# The second process compiled nothing. The cache also depends on the versions of JAX and XLA, the compiler options and the kind of device. A changed program is compiled again.
 #
 # ## Deeper: logging and a progress bar
 # `float(loss)` waits for the device, so a loop that prints each loss cannot run ahead of it (lesson 01). Read the loss rarely, and only after later steps have been dispatched. The next loop prints the loss of 20 steps ago, which is finished by then. With several processes, only process 0 shows the bar.

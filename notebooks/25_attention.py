@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 25 · Attention
 #
-# *The core takes about 35 minutes. Eleven "Deeper" sections can be skipped. Then do [the exercises](../exercises/25_attention/25_attention.ipynb).* After the core, you can write and train a transformer block, test that its mask works, and generate text with a cache.
+# *The core takes about 35 minutes. Twelve "Deeper" sections can be skipped. Then do [the exercises](../exercises/25_attention/25_attention.ipynb).* After the core, you can write and train a transformer block, test that its mask works, and generate text with a cache.
 #
 # **Prerequisites.** `vmap` (05), keys (07), `scan` (08), training with Optax (09), memory and precision (15, *Deeper* only). Try to answer these questions from memory.
 #
@@ -45,7 +45,7 @@ from grader.learning.story import STORY
 
 # %% [markdown]
 # ## Tokens, and a model that sees one of them
-# A language model computes the probability of the next token from the tokens before it. **How can a position use all earlier positions, but no later one?** Our text is a short story, and each character is a token.
+# A language model computes the probability of the next token from the tokens before it. In training, the whole text is given, also the tokens that a position should predict. **How can a position use all earlier positions, but no later one?** Our text is a short story, and each character is a token.
 
 # %%
 CHARACTERS = sorted(set(STORY))
@@ -111,7 +111,7 @@ print(np.round(attend(q, k, np.eye(T, dtype=np.float32), causal), 2))
 #
 # - [ ] only the last one, because the mask removes later keys | This is what a causal mask is for, and what happens if it is applied to the scores.
 # - [x] all of them | Right. The denominator of the softmax still contains the scores of later keys.
-# - [ ] none, because only the weights of the last token change | These weights are 0 for earlier queries, but its score is part of their denominators.
+# - [ ] none, because only the weights of the last token change | The weight of the last token is 0 for earlier queries, but its score is part of their denominators.
 
 
 # %%
@@ -174,7 +174,7 @@ def rotate(x, positions):
 #
 # ![A transformer block. The input x of shape (T, WIDTH) is normalized and multiplied by the parameters q, k and v. Queries and keys are rotated. Attention follows, which is the only step that combines positions. Its result is multiplied by o and added to the input. The sum is normalized, multiplied by up, passed through silu, multiplied by down, and added to its own input. The function project contains the steps before attention, and finish those after it.](../images/attention_block.svg)
 #
-# The yellow boxes are parameters. `SHAPES` lists how many products each entry of a result adds, and the shape. `init` divides random numbers by the square root of the number of products, so that all results have similar sizes.
+# The yellow boxes are parameters. `SHAPES` lists the *fan-in*, which is the number of inputs that each result adds up, and the shape. `init` divides random numbers by sqrt(fan-in), so that results are about as large as inputs.
 
 # %%
 WIDTH, LAYERS, HEADS, KEY_HEADS, SIZE = 64, 2, 4, 2, 16
@@ -191,8 +191,8 @@ SHAPES = {
 def init(key):
     embed_key, *keys = jax.random.split(key, 1 + len(SHAPES))
     blocks = {}
-    for key, (name, (added, shape)) in zip(keys, SHAPES.items(), strict=True):
-        blocks[name] = jax.random.normal(key, (LAYERS, *shape)) / added**0.5
+    for key, (name, (fan_in, shape)) in zip(keys, SHAPES.items(), strict=True):
+        blocks[name] = jax.random.normal(key, (LAYERS, *shape)) / fan_in**0.5
     return {"embed": jax.random.normal(embed_key, (V, WIDTH)) / WIDTH**0.5, "blocks": blocks}
 
 
@@ -221,7 +221,7 @@ def block(w, x):
 
 
 # %% [markdown]
-# The model selects the embedding of each token and runs the blocks. The logit of a token is the dot product of the last vector with this token's embedding.
+# The model selects the embedding of each token, multiplies it by sqrt(WIDTH), so that its entries have a standard deviation of 1, and runs the blocks. The logit of a token is the dot product of the last vector with this token's embedding. Using one matrix for both is called *weight tying*.
 
 
 # %%
@@ -278,7 +278,7 @@ last = f"training {losses[-1]:.2f}, held-out {held_losses[399]:.2f}, bigram mode
 plots.show(f"The loss of the transformer during 400 steps. At the end: {last}.")
 
 # %% [markdown]
-# Attention to earlier characters pays off. Then the two curves separate. The text has only a few thousand characters, and the model starts to memorize it.
+# Attention to earlier characters pays off. Then the two curves separate, because the model memorizes the short text.
 #
 # A low loss does not show that the mask is right, so we test it. We change character 40 of a text.
 
@@ -371,7 +371,7 @@ plots.show(f"The time for one more token, for texts of 64 to 512 tokens. With 51
 # | generation without recomputation | a cache of fixed size, `jax.lax.dynamic_update_slice_in_dim`, and a mask |
 # | a random token | `jax.random.categorical(key, logits / temperature)`, with a new key for each token |
 #
-# The JAX documentation describes [dot_product_attention](https://docs.jax.dev/en/latest/_autosummary/jax.nn.dot_product_attention.html). In the first exercise, you write a mask that also works with a cache.
+# The JAX documentation describes [dot_product_attention](https://docs.jax.dev/en/latest/_autosummary/jax.nn.dot_product_attention.html).
 #
 # ## Deeper: the size of scores
 # Why are scores divided by the square root of d? The dot product of two vectors of d independent numbers from the standard normal distribution has a standard deviation of sqrt(d).

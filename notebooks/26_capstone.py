@@ -108,9 +108,10 @@ decode = lambda tokens: "".join(spelled[t] for t in tokens)
 
 
 def encode(text):
-    return functools.reduce(
-        lambda t, new: merge(t, merges[new - len(CHARACTERS)], new), range(len(CHARACTERS), V), encode_characters(text)
-    )
+    tokens = encode_characters(text)
+    for new, pair in enumerate(merges, len(CHARACTERS)):
+        tokens = merge(tokens, pair, new)
+    return tokens
 
 
 held = encode(held_text)
@@ -144,9 +145,9 @@ print(
 
 # %% [markdown]
 # ## The model
-# The model is that of lesson 25. The first axis of each leaf of `blocks` is the layer. The weights are divided by sqrt(n), where n is the number of products that are added (lesson 25). The 2 x layers results of `out` and `down` are added to x, so these weights are divided by sqrt(2 x layers) too.
+# The model is that of lesson 25. The first axis of each leaf of `blocks` is the layer. The random weights are divided by the square root of their fan-in, as in lesson 25. The 2 x layers results of `out` and `down` are added to x, so these weights are also divided by sqrt(2 x layers).
 #
-# The embedding is also the output matrix. It is small at first, so the first loss is near ln 512 = 6.24.
+# The embedding is also the output matrix. Its numbers are small at first, so all tokens have similar probabilities, and the first loss is near ln 512 = 6.24.
 
 # %%
 SIZE = 32  # entries of a query, key or value of one head
@@ -154,7 +155,7 @@ SIZE = 32  # entries of a query, key or value of one head
 
 def new_params(key, width, layers):
     keys, heads = jax.random.split(key, 5), width // SIZE
-    draw = lambda i, n, *shape: jax.random.normal(keys[i], shape) / n**0.5
+    draw = lambda i, fan_in, *shape: jax.random.normal(keys[i], shape) / fan_in**0.5
     blocks = {
         "qkv": draw(0, width, layers, width, 3, heads, SIZE),
         "out": draw(1, 2 * layers * width, layers, heads, SIZE, width),
@@ -177,7 +178,8 @@ def normalize(x):
 def rotate(x):
     """Rotary positions: x (B, T, heads, SIZE)"""
     angles = jnp.arange(x.shape[1])[:, None, None] * 10_000.0 ** -jnp.linspace(0, 1, SIZE // 2, endpoint=False)
-    one, other, cos, sin = *jnp.split(x, 2, axis=-1), jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
+    cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
+    one, other = jnp.split(x, 2, axis=-1)
     return jnp.concatenate([one * cos - other * sin, one * sin + other * cos], axis=-1)
 
 
@@ -321,7 +323,7 @@ on_eight = compile_on_mesh(pin=pin)
 
 # %% [markdown]
 # - **all-gather along `data`**: the weights, in the forward pass and again in the backward pass, because gathered weights are not stored
-# - **all-reduce along `data`**: the gradients of two micro-batches, each divided by two along `model`
+# - **all-reduce along `data`**: the gradients of two micro-batches, each partitioned in two along `model`
 # - **all-reduce along `model`**: tensor parallelism, and the loss over a partitioned vocabulary
 # - the other rows: the lookup in the partitioned embedding
 
@@ -337,7 +339,7 @@ count = sum(leaf.size for leaf in jax.tree.leaves(fresh["params"]))
 print(f"{count:,} parameters. State: {bytes_on_device(fresh):,} bytes, on device 0 of 8: {bytes_on_device(sharded):,}")
 
 # %% [markdown]
-# Simulated devices show the values, the bytes and the collectives of a program. Their times do not predict those of real devices, as a Deeper section shows. **So we train on one device.**
+# Simulated devices show the values, the bytes and the collectives of a program. Their times do not predict those of real devices. **So we train on one device.**
 #
 # ## Before training
 # `generate` computes a whole window for each new token, which the cache of lesson 25 avoids. The parameters are still random, and so is the text.
@@ -362,7 +364,7 @@ print(decode(np.asarray(generate(params, jax.random.key(1), prompt))))
 
 # %% [markdown]
 # ## Training
-# Before the run, we state what it should reach. Four earlier runs, three of them with other random parameters, ended between 1.59 and 1.62 nats per character on the held-out books. We require **less than 1.65**, because other devices and dtypes round differently. On a CPU, the training takes minutes.
+# Before the run, we state what it should reach. Four earlier runs, three of them with other random parameters, ended between 1.59 and 1.62 nats per character on the held-out books. We require **less than 1.65**, because other devices and dtypes round differently. On two CPU cores, the 800 steps take one to two minutes.
 
 # %%
 TARGET = 1.65
@@ -418,9 +420,6 @@ seconds = time.perf_counter() - began
 losses = {n: float(value) for n, value in losses.items()}
 print(f"{STEPS - 520} steps with four evaluations and four checkpoints: {seconds:.0f} s")
 
-# %% [markdown]
-# The next cell plots the losses per character.
-
 # %%
 _, axes = plots.subplots(height=2.6)
 axes.plot(losses.keys(), np.array([*losses.values()]) * len(train) / len(train_text), label="training, one batch")
@@ -436,35 +435,68 @@ assert held_losses[STEPS] < TARGET
 
 # %% [markdown]
 # ## Evaluation
-# Is this loss good? We compare it with simple models of the same text, and with the compressor bz2. A model with a loss of x nats could compress the text to x / ln 2 bits per character. For bz2, we count the bytes that the held-out text adds to the compressed training text.
+# Is this loss good? We compare it with simple models that only count characters in the training text. `table_loss(n)` uses a table of the probability of each character after the n - 1 characters before it. n = 2 gives bigrams (lesson 25).
 
 # %%
 characters = encode_characters(text)
 known, new = characters[: len(train_text)], characters[len(train_text) :]
-table = {"equal probabilities": np.log(len(CHARACTERS))}
-for order, name in ((1, "frequencies of characters"), (2, "bigrams"), (3, "trigrams")):
-    counts = np.full((len(CHARACTERS),) * order, 0.02)
-    np.add.at(counts, tuple(known[i : len(known) - order + 1 + i] for i in range(order)), 1)
+
+
+def groups_of(n, tokens):
+    """n arrays: the first, second, ... characters of all groups of n adjacent characters"""
+    return tuple(tokens[i : len(tokens) - n + 1 + i] for i in range(n))
+
+
+def table_loss(n):
+    """The loss per character on the held-out books, of a table with n axes"""
+    counts = np.full((len(CHARACTERS),) * n, 0.02)  # a small count for each group, so that no probability is 0
+    np.add.at(counts, groups_of(n, known), 1)
     p = counts / counts.sum(axis=-1, keepdims=True)
-    table[name] = -np.log(p[tuple(new[i : len(new) - order + 1 + i] for i in range(order))]).mean()
+    return -np.log(p[groups_of(n, new)]).mean()
+
+
+# %% [markdown]
+# We also use the compressor bz2. A model with a loss of x nats could compress the text to x / ln 2 bits per character. For bz2, we count the bytes that the held-out text adds to the compressed training text.
+
+# %%
 both, alone = (len(bz2.compress(part.encode())) for part in (text, train_text))
-table["bz2, after the training text"] = (both - alone) * 8 * np.log(2) / len(held_text)
-table[f"transformer, {count:,} parameters"] = held_losses[STEPS]
+table = {
+    "equal probabilities": np.log(len(CHARACTERS)),
+    "frequencies of characters": table_loss(1),
+    "bigrams": table_loss(2),
+    "trigrams": table_loss(3),
+    "bz2, after the training text": (both - alone) * 8 * np.log(2) / len(held_text),
+    f"transformer, {count:,} parameters": held_losses[STEPS],
+}
 for name, value in table.items():
     print(f"{name:36s} {value:.3f} nats, {value / np.log(2):.2f} bits per character")
 
 # %% [markdown]
-# The transformer is much better than counts of characters, and only about as good as bz2. A loss does not show what kind of mistakes a model makes, so read samples too.
+# The transformer is much better than counts of characters, and about as good as bz2. A loss does not show the kind of mistakes, so read samples too.
 
 # %%
 for seed in (1, 2):
-    print(
-        decode(np.asarray(generate(state["params"], jax.random.key(seed), prompt)))[len("So spake the Arch-Angel ") :],
-        "\n",
-    )
+    print(decode(np.asarray(generate(state["params"], jax.random.key(seed), prompt))), "\n")
 
 # %% [markdown]
 # The model has learned the length of a verse, capitals at its start, and many words. Other words do not exist, and the verses make no sense.
+#
+# ## Summary
+#
+# | you want | you write |
+# |---|---|
+# | a loss that does not depend on the tokenizer | the total divided by the number of characters |
+# | batches that can be resumed | a function of the step, with a random generator for each epoch |
+# | depth without a larger program | `jax.lax.scan` over stacked layers |
+# | fewer residuals | `jax.checkpoint` around the body of the scan |
+# | weight decay without biases and scales | `mask=` of `optax.adamw`, by the path of a leaf |
+# | mixed precision | float32 parameters, a cast in the model, and float32 for norms, softmax and logits |
+# | a large batch | a `scan` over micro-batches, which adds gradients |
+# | FSDP and tensor parallelism | a spec for each key, and activations pinned to the layout of the batch |
+# | an exact resumption | state and step in the checkpoint |
+# | a fair judgement of a loss | a target stated before the run, a trigram model, and a compressor |
+#
+# In the exercises, you write these parts and then the whole run.
 #
 # ## Deeper: tokens per second
 # **[Model FLOPs utilization](../docs/glossary.md#model-flops-utilization)** (MFU) is the number of operations that the model requires, divided by the number that the device could perform in this time. We count operations as the [PaLM paper](https://arxiv.org/abs/2204.02311) does. For each token, a training step requires
@@ -493,7 +525,7 @@ print(f"MFU: {per_second * flops / peak:.1%}" if peak else "MFU: `PEAKS` contain
 # On a CPU, we use the measured speed of one large product in place of a peak. Other programs share the cores, so both numbers vary. On a GPU or TPU, expect a low MFU for this model, because its matrices are small.
 #
 # ## Deeper: where the time goes
-# The trace of three steps contains an event for each operation (lesson 14). We add up the durations by the name of the operation. Loops and calls are left out, because they contain other operations.
+# We record a trace of three steps, after one step that is not recorded (lesson 14).
 
 # %%
 ours, _ = train_step(jax.jit(new_state)(jax.random.key(0)), batch_at(0))
@@ -502,15 +534,22 @@ with jax.profiler.trace(temporary.name + "/trace"):
         ours, last = train_step(ours, batch_at(n))
     jax.block_until_ready(last)
 [file] = Path(temporary.name, "trace").rglob("*.trace.json.gz")
-spent = collections.Counter()
-for event in json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]:
+trace_events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+print(f"{len(trace_events):,} events")
+
+# %% [markdown]
+# An event of an operation of the compiled program has its name in `hlo_op`. We add up the durations by name. Loops and calls are left out, because their events contain those of other operations.
+
+# %%
+spent = collections.Counter()  # milliseconds per step of each operation
+for event in trace_events:
     name = event.get("args", {}).get("hlo_op", "")
     if event.get("ph") == "X" and name and not name.startswith(("while", "call", "conditional")):
-        spent[name] += event["dur"] / 3e3
-groups = collections.Counter()
+        spent[name] += event["dur"] / 1e3 / 3  # `dur` is in microseconds, for three steps
+by_kind = collections.Counter()
 for name, ms in spent.items():
-    groups[name.split(".")[0]] += ms
-for name, ms in groups.most_common(6):
+    by_kind[name.split(".")[0]] += ms  # such as dot for dot.12
+for name, ms in by_kind.most_common(6):
     print(f"{ms:7.1f} ms per step  {ms / spent.total():4.0%}  {name}")
 
 # %% [markdown]
@@ -521,9 +560,8 @@ products = ("ynn_fusion", "dot", "gemm", "cublas", "custom-call")
 others = [(ms, name) for name, ms in spent.items() if not name.startswith(products)]
 for ms, name in sorted(others, reverse=True)[:4]:
     found = re.search(rf'%?{re.escape(name)} = (\S+?)[{{ ].*op_name="([^"]*)"', train_step.as_text())
-    print(
-        f"{ms:5.1f} ms  {name}: {found[1]} {'/'.join(found[2].split('/')[-3:])}" if found else f"{ms:5.1f} ms  {name}"
-    )
+    shape, path = found.groups() if found else ("", "")
+    print(f"{ms:5.1f} ms  {name} {shape}  {'/'.join(path.split('/')[-3:])}")
 
 # %% [markdown]
 # A fusion whose name contains `copy` writes an array in another order of its axes, here for the next product. Its `op_name` is that of an operation that is fused with the copy. An `op_name` with `rematted_computation` belongs to a layer that is computed again.
@@ -663,20 +701,3 @@ temporary.cleanup()
 # | `flax.linen.scan` and `flax.linen.remat` over layers | `jax.lax.scan` and `jax.checkpoint` over stacked weights |
 # | `pjit` with `PartitionSpec`s and a global mesh | `jax.jit` with `NamedSharding` |
 # | a PyTorch `DataLoader` whose position is not saved | a batch that is a function of the step |
-#
-# ## Summary
-#
-# | you want | you write |
-# |---|---|
-# | a loss that does not depend on the tokenizer | the total divided by the number of characters |
-# | batches that can be resumed | a function of the step, with a random generator for each epoch |
-# | depth without a larger program | `jax.lax.scan` over stacked layers |
-# | fewer residuals | `jax.checkpoint` around the body of the scan |
-# | weight decay without biases and scales | `mask=` of `optax.adamw`, by the path of a leaf |
-# | mixed precision | float32 parameters, a cast in the model, and float32 for norms, softmax and logits |
-# | a large batch | a `scan` over micro-batches, which adds gradients |
-# | FSDP and tensor parallelism | a spec for each key, and activations pinned to the layout of the batch |
-# | an exact resumption | state and step in the checkpoint |
-# | a fair judgement of a loss | a target stated before the run, a trigram model, and a compressor |
-#
-# In the exercises, you write these parts again under other conditions, and then the whole run.

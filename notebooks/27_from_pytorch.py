@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 27 · From PyTorch
 #
-# *The core takes about 35 minutes. Ten "Deeper" sections can be skipped. Then do [the exercises](../exercises/27_from_pytorch/27_from_pytorch.ipynb).* After the core, you can port a model and its weights from PyTorch in both directions, test the port with a few training steps, and avoid common mistakes.
+# *The core takes about 35 minutes. Eleven "Deeper" sections can be skipped. Then do [the exercises](../exercises/27_from_pytorch/27_from_pytorch.ipynb).* After the core, you can port a model and its weights from PyTorch in both directions, test the port with a few training steps, and avoid common mistakes.
 #
 # **Prerequisites.** You know PyTorch. From this course, you need lessons 00 to 11: gradients (04), keys (07), Optax (09), NNX (10). Try to answer these questions from memory.
 #
@@ -493,7 +493,30 @@ print(f"loss {loss:.3f}, norm of the gradient: {optax.global_norm(grads)}")
 # %% [markdown]
 # Print the norm of the gradient in the first step of each port.
 #
-# **Shared memory.** A JAX array is immutable, but it can share memory with a tensor or a NumPy array that is not. We change a tensor in place after four conversions.
+# **In-place operations.** A slice of a tensor is a view, so an update of the slice also changes the tensor. JAX arrays are immutable. `x[0] = 1` raises an error, but two other mistakes do not. `row += 1` only gives the name `row` to a new array. And `x.at[0].add(1)` returns an array, which is lost without a name.
+
+# %%
+if torch:
+    tensor = torch.zeros(2, 2)
+    row = tensor[0]
+    row += 1
+    print("PyTorch:", tensor.tolist())
+x = jnp.zeros((2, 2))
+print_error(lambda: x.__setitem__(0, 1), length=110)  # x[0] = 1
+row = x[0]
+row += 1
+x.at[0].add(1)
+print("JAX:    ", x.tolist())
+x = x.at[0].add(1)
+print("JAX, with a name for the result:", x.tolist())
+
+# %% [markdown]
+# Under `jit`, XLA can still update the memory in place (lesson 01).
+#
+# The core ends here. Continue with a Deeper section, the [table of equivalents](#Deeper:-a-table-of-equivalents), or the [summary](#Summary).
+#
+# ## Deeper: shared memory
+# A JAX array is immutable, but it can share memory with a tensor or a NumPy array that is not. We change a tensor in place after four conversions.
 
 # %%
 if torch:
@@ -505,8 +528,6 @@ if torch:
 
 # %% [markdown]
 # Where a 1 appears, the memory is shared, so an "immutable" array has changed. This happens if you port weights while PyTorch still trains them. Only `jnp.array` promises a copy, so use it for weights. `jnp.asarray` copies "only when necessary", and `jax.device_put` shares memory where the runtime allows it. Use [DLPack](../docs/glossary.md#dlpack) for large tensors that do not change.
-#
-# The core ends here. Continue with a Deeper section, the [table of equivalents](#Deeper:-a-table-of-equivalents), or the [summary](#Summary).
 #
 # ## Deeper: convolutions
 # Images of PyTorch are (B, C, H, W), and weights of a convolution (out, in, height, width). Flax and Keras use (B, H, W, C) and (height, width, in, out). There are two traps. With a stride, `padding="SAME"` of Flax does not always pad as PyTorch's `padding=1`. And flattened features have another order, as in the figure above.
@@ -766,6 +787,7 @@ folder.cleanup()
 # | a layer | `nn.Linear(n, m)` | `nnx.Linear(n, m, rngs=rngs)` | `nn.Dense(m)` | `layers.Dense(m)` |
 # | its weights | `weight` (out, in) | `kernel` (in, out) | `kernel` (in, out) | `kernel` (in, out) |
 # | where they are | in the module | in the module | in a dict | in the model |
+# | in place | `x[i] += 1`, `x.add_(1)` | `x = x.at[i].add(1)` | the same | the same |
 # | a list of layers | `nn.ModuleList` | `nnx.List` | a Python list in `setup` | a Python list |
 # | state that is not trained | `register_buffer` | `nnx.BatchStat`, `nnx.Variable` | a collection | `trainable=False` |
 # | images | (B, C, H, W) | (B, H, W, C) | (B, H, W, C) | (B, H, W, C) |
@@ -783,7 +805,7 @@ folder.cleanup()
 # | to a device | `.to("cuda")` | `jax.device_put`, often not needed | the same | by itself |
 # | several devices | `DistributedDataParallel` | shardings (16 to 18) | the same | `keras.distribution` |
 #
-# In JAX, computation takes place where the arrays are, and new arrays are created on the first accelerator. So most `.to(device)` calls are not needed. On a GPU, JAX reserves most of the memory when it is first used (lesson 01), so set `XLA_PYTHON_CLIENT_PREALLOCATE=false` if PyTorch shares the GPU.
+# In JAX, computation takes place where the arrays are, and new arrays are created on the first accelerator. So most `.to(device)` calls are not needed (lesson 01, *Devices*). On a GPU, JAX reserves most of the memory when it is first used (lesson 01), so set `XLA_PYTHON_CLIENT_PREALLOCATE=false` if PyTorch shares the GPU.
 #
 # In older code you will also meet:
 #
@@ -802,6 +824,7 @@ folder.cleanup()
 # | NumPy batches from a `DataLoader` | a `collate_fn` with `np.stack` |
 # | weights of a linear layer | `jnp.array(state["weight"].T)` |
 # | weights of a convolution | `.transpose(2, 3, 1, 0)`, and another order of flattened features |
+# | an update in place | `x = x.at[i].add(1)` |
 # | a safe copy | `jnp.array`, not `device_put` or DLPack |
 # | to test a port | round trip, logits in evaluation, then the losses of three steps without Dropout |
 # | PyTorch's BatchNorm | momentum 1 - m, and a tolerance for running variances |

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 28 · Autodiff inside out
 #
-# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/28_autodiff_inside_out/28_autodiff_inside_out.ipynb). The last two need the Deeper sections about primitives and shardings.* After the core, you can run forward and backward passes as separate programs in any order, add gradients in place, log from the backward pass, and define your own differentiation rules.
+# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/28_autodiff_inside_out/28_autodiff_inside_out.ipynb). The last two need the Deeper sections about primitives and shardings.* After the core, you can run forward and backward passes as separate programs in any order, add gradients in place, log from the backward pass, and define your own differentiation rules.
 #
 # **Prerequisites.** `jax.vjp` and custom rules (lesson 04 and its *Deeper: a backward pass of your own*), Refs (12), residuals (15). Try to answer these questions from memory.
 #
@@ -230,6 +230,7 @@ placeholder, by_batch = vjp.with_refs(total, jax.ad.GradValue())(jnp.ones_like(v
 print("returned:", placeholder, by_batch.shape, "  in the Ref:", jnp.linalg.norm(total[...]))
 print_error(lambda: vjp.with_refs(total, jax.ad.GradValue())(jnp.ones(3)))
 print_error(lambda: vjp.with_refs(jax.new_ref(jnp.zeros(3)), jax.ad.DontWant())(jnp.ones_like(value)))
+print_error(lambda: vjp.with_refs(total)(jnp.ones_like(value)))  # an entry is missing
 
 # %% [markdown]
 # In JAX 0.10.2, the errors for a Ref of another shape and for too few entries have no message.
@@ -458,6 +459,35 @@ for dtype, marker in ((jnp.float16, "o"), (jnp.bfloat16, "s"), (jnp.float8_e4m3f
 axes.set(yscale="log", xlabel="layers", ylabel="relative error", xticks=depths)
 axes.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1))  # above the plot
 plots.show(f"Error of the gradient for rounded residuals, with 1 to 16 layers: {', '.join(described)}.")
+
+# %% [markdown]
+# ## Deeper: one rule for both modes
+# A rule of `jax.custom_jvp` maps tangents forward. It is linear in the tangents, so JAX transposes it for the backward pass, and the VJP object contains exactly the values that the rule multiplies with a tangent. For example, the derivative of sin(x) / x needs a rule, because the formula divides by zero at 0.
+
+
+# %%
+@jax.custom_jvp
+def sinc(x):
+    return jnp.sin(x) / x
+
+
+@sinc.defjvp
+def sinc_rule(primals, tangents):
+    (x,), (t,) = primals, tangents
+    safe = jnp.where(x == 0, 1.0, x)
+    value = jnp.where(x == 0, 1.0, jnp.sin(safe) / safe)
+    derivative = jnp.where(x == 0, 0.0, (jnp.cos(safe) - value) / safe)
+    return value, derivative * t
+
+
+for function in (lambda x: jnp.sin(x) / x, sinc):
+    print("value and derivative at 0:", *jax.jvp(function, (0.0,), (1.0,)), "  gradient:", jax.grad(function)(0.0))
+print("residuals:", jax.tree.leaves(jax.vjp(sinc, 2.0)[1]), "  derivative:", np.cos(2) / 2 - np.sin(2) / 4)
+check_grads(sinc, (2.0,), order=2, modes=("fwd", "rev"), rtol=0.02, eps=0.05)
+print("agrees with finite differences in both modes")
+
+# %% [markdown]
+# The rule also returns the value, so it corrects the value at 0 if the function is differentiated. Without a derivative, `sinc(0.0)` is still NaN.
 
 # %% [markdown]
 # ## Deeper: cotangents that are known to be zero
@@ -695,6 +725,7 @@ jax.set_mesh(None)
 # | control of residuals or cotangents | `custom_vjp`, reverse mode only |
 # | an implicit derivative in both modes | `jax.lax.custom_root`, `jax.lax.custom_linear_solve` |
 # | rules for `vmap` too, or a name in jaxprs | `VJPHiPrimitive`, experimental |
+# | a type of value with rules of its own, such as a quantized array | `HiType` of `jax.experimental.hijax`, experimental and not used in this course |
 #
 # | in older code | here |
 # |---|---|

@@ -225,6 +225,9 @@ require(
     f"Each device holds {in_words(found)} of the parameters; in data parallelism it holds all {whole:,}.",
 )
 made = program(lambda params, x, y: dp_step(network_loss, params, x, y, 0.1), *placed)
+params = network(rng, 40, 24, 6)  # an answer may store what it has placed
+x, y = rng.normal(size=(24, 40)).astype(np.float32), rng.normal(size=(24, 6)).astype(np.float32)
+placed = jax.tree.map(lambda value, like: jax.device_put(value, like.sharding), (params, x, y), placed)
 reduced = made.elements("all-reduce") + 8 * made.elements("reduce-scatter")
 count = sum(leaf.size for leaf in params.values())
 require(
@@ -976,9 +979,11 @@ require(
     f"The compiled step returns {returned:,} bytes on each device. New parameters with the shardings of the old ones have 252, "
     "the loss has 4, and a table of addresses has about 40.",
 )
+params = network(rng, 16, 24, 3)
+placed = jax.tree.map(lambda value, like: jax.device_put(value, like.sharding), (params, x, y), placed)
 loss, gradients = by_hand(params, x, y, np.full(8, 1 / y.size))
 moved = {name: params[name] - np.float32(0.1) * gradients[name] for name in params}
-compare(made.run(mesh, *placed), (moved, loss), label="what `fsdp_step` returns")
+compare(made.run(mesh, *placed), (moved, loss), label="what `fsdp_step` returns for other parameters")
 
 # %% hidden="dp-fsdp" name="values" points=1
 """The step equals that of one device with all parameters and the whole batch, for another loss and another rate."""
@@ -1039,6 +1044,9 @@ require(
     f"Each device holds {in_words(found)} of the parameters; with an eighth of every leaf that can be sharded it is {share:,}.",
 )
 made = program(lambda mesh, params, x, y: fsdp_step(mesh, network_loss, params, x, y, 0.1), mesh, *placed)
+params = network(rng, 20, 40, 6)  # an answer may store what it has placed
+x, y = rng.normal(size=(48, 20)).astype(np.float32), rng.normal(size=(48, 6)).astype(np.float32)
+placed = jax.tree.map(lambda value, like: jax.device_put(value, like.sharding), (params, x, y), placed)
 require(
     made.argument_bytes <= share + eighth + 16 * 6,
     f"The compiled step takes {made.argument_bytes:,} bytes on each device; parameters and batch have {share + eighth:,}.",

@@ -1058,6 +1058,31 @@ def gradient_inside(loss_sum, params, xs, ys, weights, axis):
     return jax.tree.map(lambda leaf: leaf / count, jax.lax.psum(total, axis))
 
 
+# %% wrong="shardmap-gradient-inside" because="Casts the parameters, but reduces the gradients in every iteration of the loop."
+def gradient_inside(loss_sum, params, xs, ys, weights, axis):
+    varying = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, axis, to="varying"), params)
+
+    def add(total, micro_batch):
+        gradient = jax.lax.psum(jax.grad(loss_sum)(varying, *micro_batch), axis)
+        return jax.tree.map(jnp.add, total, gradient), None
+
+    total, _ = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), (xs, ys, weights))
+    count = jax.lax.psum(weights.sum(), axis)
+    return jax.tree.map(lambda leaf: leaf / count, total)
+
+
+# %% wrong="shardmap-gradient-inside" because="Divides by the number of examples instead of the sum of their weights."
+def gradient_inside(loss_sum, params, xs, ys, weights, axis):
+    varying = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, axis, to="varying"), params)
+
+    def add(total, micro_batch):
+        return jax.tree.map(jnp.add, total, jax.grad(loss_sum)(varying, *micro_batch)), None
+
+    total, _ = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, varying), (xs, ys, weights))
+    count = weights.size * jax.lax.axis_size(axis)
+    return jax.tree.map(lambda leaf: jax.lax.psum(leaf, axis) / count, total)
+
+
 # %% wrong="shardmap-gradient-inside" because="Differentiates the loss of the example instead of the argument `loss_sum`."
 def gradient_inside(loss_sum, params, xs, ys, weights, axis):
     varying = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, axis, to="varying"), params)
@@ -1504,6 +1529,7 @@ rng = inputs.rng()
 for n, shape, words in (
     (6, (12, 5), "on six devices"),
     (4, (4,), "for one entry per device"),
+    (4, (6, 2), "if the rows cannot be divided by the devices"),
     (3, (2, 3, 4), "on three"),
 ):
     mesh, arrays = grid(n, names=("line",)), rng.normal(size=(n, *shape)).astype(np.float32)
@@ -1538,9 +1564,14 @@ for n in (8, 6, 2):
         kinds == {"collective-permute"},
         f"The collectives of the program are {sorted(kinds)}. It should have permutes only.",
     )
+    block, limit = size // n, 2 * (n - 1) * size // n
     require(
-        made.elements() <= 2 * (n - 1) * size // n,
-        "Each device receives more than 2 (N - 1) / N times the elements of its array.",
+        made.elements() <= limit + 2 * block,
+        "Each device receives much more than 2 (N - 1) / N times the elements of its array. Send one block in each step.",
+    )
+    require(
+        made.elements() <= limit,
+        "Each device receives one or two blocks more than 2 (N - 1). Each phase has N - 1 steps.",
     )
 
 # %% [markdown] why="shardmap-ring-all-reduce"
@@ -1685,6 +1716,37 @@ def ring_all_reduce(x, axis):
     return sums.reshape(x.shape)
 
 
+# %% wrong="shardmap-ring-all-reduce" because="Sends the finished blocks once more after the last one has been stored. Each phase has N - 1 steps."
+def ring_all_reduce(x, axis):
+    n, me = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
+    pairs = [(i, (i + 1) % n) for i in range(n)]
+    blocks = x.reshape(n, -1)
+    total = jax.lax.fori_loop(
+        1, n, lambda s, total: jax.lax.ppermute(total, axis, pairs) + blocks[(me - 1 - s) % n], blocks[(me - 1) % n]
+    )
+
+    def store(step, state):
+        sums, total = state
+        return sums.at[(me - step) % n].set(total), jax.lax.ppermute(total, axis, pairs)
+
+    return jax.lax.fori_loop(0, n, store, (jnp.zeros_like(blocks), total))[0].reshape(x.shape)
+
+
+# %% wrong="shardmap-ring-all-reduce" because="Divides the first axis of `x` into blocks, but only its size is a multiple of the number of devices."
+def ring_all_reduce(x, axis):
+    n, me = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
+    pairs = [(i, (i + 1) % n) for i in range(n)]
+    blocks = x.reshape(n, len(x) // n, *x.shape[1:])
+    total = blocks[(me - 1) % n]
+    for step in range(1, n):
+        total = jax.lax.ppermute(total, axis, pairs) + blocks[(me - 1 - step) % n]
+    sums = blocks.at[me].set(total)
+    for step in range(1, n):
+        total = jax.lax.ppermute(total, axis, pairs)
+        sums = sums.at[(me - step) % n].set(total)
+    return sums.reshape(x.shape)
+
+
 # %% wrong="shardmap-ring-all-reduce" because="Flattens the result, but it should have the shape of `x`."
 def ring_all_reduce(x, axis):
     n, me = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
@@ -1801,7 +1863,7 @@ def ring_all_reduce(x, axis):
 # ## Heat on a plate
 # **Goal.** Simulate how heat spreads on a plate that is too large for one device. In every step, each device needs one row from each neighbour. These rows are called its *halo*.
 #
-# **Signature.** `diffuse(plate, steps)` takes `plate`, a `float32[R@x,C]`, and a Python int `steps`. In one step, the new value of each cell is `old + 0.1 * (up + down + left + right - 4 * old)`, with the old values of its four neighbours. Outside of the plate, all values are 0. The result has the type of `plate`. The checks use meshes of several sizes with the axis `x`.
+# **Signature.** `diffuse(plate, steps)` takes `plate`, a `float32[R@x,C]`, and a Python int `steps`, which may be 0. In one step, the new value of each cell is `old + 0.1 * (up + down + left + right - 4 * old)`, with the old values of its four neighbours. Outside of the plate, all values are 0. The result has the type of `plate`. The checks use meshes of several sizes with the axis `x`.
 #
 # **Example.** A plate of shape (8, 3) is 0 except for 10 in the cell (3, 1). After one step, it has 6 in this cell and 1 in the cells (2, 1), (4, 1), (3, 0) and (3, 2). On eight devices, each device has one row. On four devices with two rows each, a plate with 10 in the cell (0, 0) has 6 in this cell and 1 in the cells (1, 0) and (0, 1) after one step.
 #
@@ -1896,6 +1958,8 @@ for sizes, names, rows, words in (
             made.elements() <= 2 * start.shape[1] * steps,
             "the permutes return more than two rows on each device in each step.",
         )
+with case("if steps is 0"), jax.set_mesh(mesh):
+    compare(ask(diffuse, plate, 0), start, label="the plate")
 
 # %% [markdown] why="shardmap-halo-exchange"
 # Each device sends two rows per step, however many rows it has. So communication takes a smaller share of the time as the plate grows. Convolutions and filters on partitioned images work in the same way. **Next:** If a device receives k rows from each neighbour at once, it can take k steps without communication. What does it compute twice, and when is this worth it?
@@ -2047,6 +2111,22 @@ def diffuse(plate, steps):
         below = jax.lax.ppermute(plate[:1], "x", [(i + 1, i) for i in range(n - 1)])
         p = jnp.pad(jnp.concatenate([above, plate, below]), ((0, 0), (1, 1)))
         return plate + 0.1 * (p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:] - 4 * plate)
+
+    return jax.shard_map(on_one_device, in_specs=P("x"), out_specs=P("x"))(plate)
+
+
+# %% wrong="shardmap-halo-exchange" because="Takes the first step before the loop, so it takes one step even if `steps` is 0."
+def diffuse(plate, steps):
+    def on_one_device(plate):
+        n = jax.lax.axis_size("x")
+
+        def step(_, plate):
+            above = jax.lax.ppermute(plate[-1:], "x", [(i, i + 1) for i in range(n - 1)])
+            below = jax.lax.ppermute(plate[:1], "x", [(i + 1, i) for i in range(n - 1)])
+            p = jnp.pad(jnp.concatenate([above, plate, below]), ((0, 0), (1, 1)))
+            return plate + 0.1 * (p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:] - 4 * plate)
+
+        return jax.lax.fori_loop(1, steps, step, step(0, plate))
 
     return jax.shard_map(on_one_device, in_specs=P("x"), out_specs=P("x"))(plate)
 

@@ -134,6 +134,9 @@ for axes in ({"data": 2, "model": 4}, {"model": 3, "data": 2}):
             f"A device does not store the part of {name} that the task states.",
         )
     made = program(lambda params, x: four_layers(params, x), *placed)
+    # An answer may store what it has placed, so the program runs on other values.
+    params, x = jax.tree.map(lambda value: rng.permuted(value).astype(np.float32), (params, x))
+    placed = jax.tree.map(lambda value, like: jax.device_put(value, like.sharding), (params, x), placed)
     exact = x.astype(np.float64)
     for i in (1, 2, 3, 4):
         exact = exact @ params[f"W{i}"] + params[f"b{i}"]
@@ -479,6 +482,17 @@ def gated_mlp(params, x):
     return jax.shard_map(on_one_device, in_specs=(specs, P("data")), out_specs=P("data"))(params, x)
 
 
+# %% wrong="tp-gated-mlp" because="Concatenates the whole matrices. A shard of the result contains columns of one matrix only, and not of both."
+def gated_mlp(params, x):
+    def on_one_device(both, down, x):
+        gate, up = jnp.split(x @ both, 2, axis=1)
+        return jax.lax.psum((jax.nn.silu(gate) * up) @ down, "model")
+
+    both = jnp.concatenate([params["gate"], params["up"]], axis=1)
+    specs = P(None, "model"), P("model", None), P("data")
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P("data"))(both, params["down"], x)
+
+
 # %% wrong="tp-gated-mlp" because="Adds over `data` as well, so the results of different examples are added to each other."
 def gated_mlp(params, x):
     def on_one_device(params, x):
@@ -712,6 +726,30 @@ def sharded_heads(params, x):
     return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
 
 
+# %% wrong="tp-sharded-heads" because="Leaves out the scale of the scores."
+def sharded_heads(params, x):
+    def on_one_device(params, x):
+        q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
+        k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
+        scores = jnp.einsum("bthk,bshk->bhts", q, k)
+        heads = jnp.einsum("bhts,bshk->bthk", jax.nn.softmax(scores, axis=-1), v)
+        return jax.lax.psum(jnp.einsum("bthk,hkd->btd", heads, params["o"]), "model")
+
+    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-sharded-heads" because="Adds the heads of a device after the all-reduce, which then communicates the result of every head."
+def sharded_heads(params, x):
+    def on_one_device(params, x):
+        q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
+        k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
+        scores = jnp.einsum("bthk,bshk->bhts", q, k) / math.sqrt(q.shape[3])
+        heads = jnp.einsum("bhts,bshk->bthk", jax.nn.softmax(scores, axis=-1), v)
+        return jax.lax.psum(jnp.einsum("bthk,hkd->bthd", heads, params["o"]), "model").sum(axis=2)
+
+    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
+
+
 # %% wrong="tp-sharded-heads" because="Gathers the heads of all devices before the output product, and the output matrix too."
 def sharded_heads(params, x):
     def on_one_device(params, x):
@@ -860,8 +898,12 @@ for sizes, names, words in (
             "the program has collectives other than permutes.",
         )
         require(
-            made.elements() <= m * n,
+            made.elements() <= m * n + 2 * (m // devices_in_ring) * n,
             "the permutes return more elements on each device than the whole product has. Send one block in each step.",
+        )
+        require(
+            made.elements() <= m * n,
+            "the permutes return one or two blocks more on each device than the whole product has. Take fewer steps.",
         )
 
 # %% hidden="tp-ring-matmul" name="blocks" points=1 observed=true
@@ -1452,19 +1494,22 @@ rng = inputs.rng()
 for along_data, along_model, unused, factor, words in (
     (2, 4, 3, 1, "with padding rows on the last device"),
     (2, 3, 11, 1, "with a device that has padding rows only"),
-    (4, 2, 0, 1000, "with scores of several thousand"),
-    (2, 2, 3, 1000, "with scores far below zero"),
+    (4, 2, 3, 50, "with scores of several thousand"),
+    (2, 2, 0, 1000, "with scores far below zero"),
 ):
     mesh, B, d = grid(along_data, along_model), along_data * int(rng.integers(2, 5)), int(rng.integers(3, 7))
     V = along_model * 10
     vocab = V - unused
     table, h = rng.normal(size=(V, d)).astype(np.float32), (factor * rng.normal(size=(B, d))).astype(np.float32)
     far = words == "with scores far below zero"
-    if far:  # whole thousands, so that float32 scores are exact
+    if factor > 1:  # integers, so that float32 scores are exact
         table, h = (
             rng.integers(-2, 3, (V, d)).astype(np.float32),
             factor * rng.integers(-2, 3, (B, d)).astype(np.float32),
         )
+    if factor == 50:  # the probability of one word is 1, and those of all others are 0, however sums are rounded
+        table[:, 1], h[:, 1] = rng.permutation(V) + 1, 50 * factor * (-1) ** np.arange(B)
+    if far:
         table[:, 0], h[:, 0] = 1, -40 * factor
     table[vocab:] *= 3
     targets = rng.integers(vocab, size=B).astype(np.int32)
@@ -1526,6 +1571,20 @@ def vocab_loss(table, h, targets, vocab):
         total = jax.lax.psum(jnp.exp(scores).sum(axis=1), "model")
         right = jax.lax.psum(jnp.where(words == targets[:, None], scores, 0).sum(axis=1), "model")
         return jax.lax.pmean(jnp.mean(jnp.log(total) - right), "data")
+
+    return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
+
+
+# %% wrong="tp-vocab-loss" because="Includes the padding rows in the largest score, so the exponentials of all words may underflow to 0."
+def vocab_loss(table, h, targets, vocab):
+    def on_one_device(table, h, targets):
+        words = jax.lax.axis_index("model") * len(table) + jnp.arange(len(table))
+        scores = h @ table.T
+        largest = jax.lax.pmax(jax.lax.stop_gradient(scores).max(axis=1), "model")
+        powers = jnp.where(words < vocab, jnp.exp(scores - largest[:, None]), 0)
+        total = jax.lax.psum(powers.sum(axis=1), "model")
+        right = jax.lax.psum(jnp.where(words == targets[:, None], scores, 0).sum(axis=1), "model")
+        return jax.lax.pmean(jnp.mean(jnp.log(total) + largest - right), "data")
 
     return jax.shard_map(on_one_device, out_specs=P())(table, h, targets)
 

@@ -4,7 +4,7 @@
 #
 # `pallas_call` of the setup is `pl.pallas_call` with `interpret=True`. Use it also if you have an accelerator, because the checks export and inspect your program, and cannot inspect a compiled kernel. In each exercise, `block` or `blocks` is a tuple of Python ints.
 #
-# `kernels(function, *args)` of the setup lists the kernels in the jaxpr of `function(*args)`. Each is a dict with its `grid`, the shapes of its `inputs`, the `blocks` and `dtypes` of its inputs and outputs, its `scratch` arrays, its `aliases`, the block of each output in every step of the grid (`visits`), and the shapes of the arrays that it tests for NaN (`nan_tests`).
+# `kernels(function, *args)` of the setup lists the kernels in the jaxpr of `function(*args)`. Each is a dict with its `grid`, the shapes of its `inputs`, the `blocks` and `dtypes` of its inputs and outputs, its `scratch` arrays, its `aliases`, the block of each output in every step of the grid (`visits`), the shapes of the arrays that it tests for NaN (`nan_tests`), and the shapes of the masks that it converts to numbers (`weights`).
 
 # %% setup
 import functools
@@ -40,8 +40,15 @@ def tests_nan(equation):
     return compares or equation.primitive.name == "is_finite"
 
 
+def weighs(equation):
+    """Whether an equation converts a mask to floating-point numbers."""
+    if equation.primitive.name != "convert_element_type":
+        return False
+    return equation.invars[0].aval.dtype == "bool" and equation.outvars[0].aval.dtype in ("float32", "bfloat16")
+
+
 def described(equation):
-    """The grid, arrays, blocks, dtypes, scratch arrays, aliases, visits and NaN tests of one pallas_call, as data."""
+    """The grid, arrays, blocks, dtypes, scratch arrays, aliases, visits, NaN tests and masks of a pallas_call, as data."""
     mapping = equation.params["grid_mapping"]
     sizes = [tuple(getattr(one, "block_size", 1) for one in block.block_shape) for block in mapping.block_mappings]
     steps = list(itertools.product(*map(range, mapping.grid)))
@@ -60,6 +67,7 @@ def described(equation):
             for block in mapping.block_mappings[mapping.num_inputs :]
         ],
         "nan_tests": [one.invars[0].aval.shape for one in equations(equation.params["jaxpr"]) if tests_nan(one)],
+        "weights": [one.invars[0].aval.shape for one in equations(equation.params["jaxpr"]) if weighs(one)],
     }
 
 
@@ -112,7 +120,7 @@ def squash_forward(x, s, rows):
 #
 # **Example.** `x` of zeros with shape (4, 12), `y = np.arange(48).reshape(12, 4)` and `block = (2, 3)` give `y.T`. The result has two by four blocks, so the kernel runs eight times. The upper right block of the result needs the lower left block of `y`.
 #
-# **Judged.** The values. There is one kernel, whose grid has one step for each block of the result. Each step reads a block of `x` of shape `block`, and a block of `y` with as many elements. **Not judged.** The order of the steps, and the speed.
+# **Judged.** The values. There is one kernel, whose grid has one step for each block of the result. Each step reads a block of `x` of shape `block`, and a block of `y` with as many elements. The kernel gets `y` itself, without a transposed copy. **Not judged.** The order of the steps, and the speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -182,6 +190,8 @@ for shape, block in (((6, 20), (3, 5)), ((8, 6), (2, 6)), ((5, 12), (5, 2))):
             and sizes == [block[0] * block[1]] * 3,
             f"the blocks of the kernel have the shapes {kernel['blocks']}.",
         )
+        around = ask(lambda x, y, block: outside(lambda x, y: add_transposed(x, y, block), x, y), x, y, block)
+        require("transpose" not in around, "the whole matrix is transposed outside of the kernel.")
 
 # %% [markdown] why="pallas-add"
 # The index map decides where the data of a step come from. Here it exchanges the two indices, so a transpose of the whole matrix is never computed. Each step transposes one block. **Next:** The index map of `y` could also return `(0, i)` for every j. What would the kernel compute?
@@ -322,6 +332,16 @@ def add_transposed(x, y, block):
 
     flipped = pallas_call(flip_kernel, jax.typeof(x), grid=grid, in_specs=[y_spec], out_specs=x_spec)(y)
     return pallas_call(sum_kernel, jax.typeof(x), grid=grid, in_specs=[x_spec] * 2, out_specs=x_spec)(x, flipped)
+
+
+# %% wrong="pallas-add" because="Transposes the whole `y` before the kernel, which writes the transposed matrix to memory."
+def add_transposed(x, y, block):
+    def kernel(x_ref, y_ref, out_ref):
+        out_ref[...] = x_ref[...] + y_ref[...]
+
+    same = pl.BlockSpec(block, lambda i, j: (i, j))
+    grid = x.shape[0] // block[0], x.shape[1] // block[1]
+    return pallas_call(kernel, jax.typeof(x), grid=grid, in_specs=[same, same], out_specs=same)(x, y.T)
 
 
 # %% wrong="pallas-add" because="Uses the grid of the example. The grid is the number of blocks along each axis."
@@ -866,6 +886,11 @@ for shape, block, steps in (((7, 11), (2, 4), 12), ((9, 4), (3, 2), 6), ((3, 4),
             "the kernel tests a block for NaN. Elements past the edge may be any numbers, so select them by position.",
         )
         require(
+            block not in kernel["weights"],
+            "the kernel converts a mask to numbers. 0 times NaN is NaN, so a product does not remove elements past the "
+            "edge. Select them with `jnp.where`.",
+        )
+        require(
             not revisits(kernel["visits"][0]),
             "a block of the result is written again after another one. The columns have to be the last axis of the grid.",
         )
@@ -914,6 +939,27 @@ def row_sums(x, block):
         grid=(pl.cdiv(m, rows), pl.cdiv(n, columns)),
         in_specs=[pl.BlockSpec(block, lambda i, j: (i, j))],
         out_specs=pl.BlockSpec((rows,), lambda i, j: (i,)),
+    )(x)
+
+
+# %% wrong="pallas-row-sums" because="Multiplies by the mask. On an accelerator, elements past the edge may be NaN, and 0 times NaN is NaN."
+def row_sums(x, block):
+    (m, n), (rows, columns) = x.shape, block
+
+    def kernel(x_ref, sums_ref):
+        @pl.when(pl.program_id(1) == 0)
+        def _():
+            sums_ref[...] = jnp.zeros_like(sums_ref)
+
+        column = pl.program_id(1) * columns + jax.lax.broadcasted_iota(jnp.int32, block, 1)
+        sums_ref[...] += ((column < n) * x_ref[...]).sum(axis=1)
+
+    return pallas_call(
+        kernel,
+        grid=(pl.cdiv(m, rows), pl.cdiv(n, columns)),
+        in_specs=[pl.BlockSpec(block, lambda i, j: (i, j))],
+        out_specs=pl.BlockSpec((rows,), lambda i, j: (i,)),
+        out_shape=jax.ShapeDtypeStruct((m,), x.dtype),
     )(x)
 
 
@@ -1224,9 +1270,6 @@ def row_sums(x, block):
 # %% equivalent="pallas-row-sums" because="float32 represents these positions exactly."
 # swapped function, int32 -> float32: column = pl.program_id(1) * columns + jax.lax.broadcasted_iota(jnp.int32, block, 1)
 
-# %% equivalent="pallas-row-sums" because="In interpret mode, XLA replaces the product of a boolean and a number by a selection."
-# product for where, where(X, Y, 0) -> X * Y: sums_ref[...] += jnp.where(column < n, x_ref[...], 0).sum(axis=1)
-
 # %% [markdown] task="pallas-matmul" stars=3 minutes=25 skills="pallas-row-sums"
 # ## A product with an accumulator
 # **Goal.** Multiply two bfloat16 matrices block by block. Each block of the result is a sum over many steps, so add in float32 and round only once.
@@ -1309,6 +1352,13 @@ for down, across, along, blocks, words in (
     wanted = jnp.asarray(np.asarray(a, np.float32) @ np.asarray(b, np.float32), jnp.bfloat16)
     with case(words):
         compare(program(matmul, a, b, blocks).run(a, b, blocks), wanted, label="the product", rtol=1e-6, atol=0)
+with case("if the sum of one step is not a bfloat16 number"):  # 257 in the first step, and -256 in the second
+    a, b = (
+        jnp.ones((2, 514), jnp.bfloat16),
+        jnp.asarray(np.repeat([[1], [-1], [0]], (257, 256, 1), axis=0), jnp.bfloat16),
+    )
+    product = program(matmul, a, b, (2, 257, 1)).run(a, b, (2, 257, 1))
+    compare(product, jnp.ones((2, 1), jnp.bfloat16), label="the product", rtol=1e-6, atol=0)
 
 # %% hidden="pallas-matmul" name="kernel" points=1 observed=true
 """One kernel with one step for each triple of blocks, which finishes each block of the result before the next one."""
@@ -1622,6 +1672,32 @@ def matmul(a, b, blocks):
         grid=(a.shape[0] // bm, b.shape[1] // bn, a.shape[1] // bk),
         in_specs=[pl.BlockSpec((bm, bk), lambda i, j, k: (i, k)), pl.BlockSpec((bk, bn), lambda i, j, k: (k, j))],
         out_specs=pl.BlockSpec((bm, bn), lambda i, j, k: (i, j)),
+        scratch_shapes=[pltpu.VMEM((bm, bn), jnp.float32)],
+    )(a, b)
+
+
+# %% wrong="pallas-matmul" because="Adds in float32, but rounds the product of two blocks. The product of bfloat16 matrices is bfloat16 without `preferred_element_type`."
+def matmul(a, b, blocks):
+    bm, bk, bn = blocks
+
+    def kernel(a_ref, b_ref, out_ref, sum_ref):
+        @pl.when(pl.program_id(2) == 0)
+        def _():
+            sum_ref[...] = jnp.zeros_like(sum_ref)
+
+        product = jnp.dot(a_ref[...], b_ref[...], preferred_element_type=jnp.float32)
+        sum_ref[...] += product.astype(a.dtype).astype(jnp.float32)
+
+        @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
+        def _():
+            out_ref[...] = sum_ref[...].astype(out_ref.dtype)
+
+    return pallas_call(
+        kernel,
+        grid=(a.shape[0] // bm, b.shape[1] // bn, a.shape[1] // bk),
+        in_specs=[pl.BlockSpec((bm, bk), lambda i, j, k: (i, k)), pl.BlockSpec((bk, bn), lambda i, j, k: (k, j))],
+        out_specs=pl.BlockSpec((bm, bn), lambda i, j, k: (i, j)),
+        out_shape=jax.ShapeDtypeStruct((a.shape[0], b.shape[1]), a.dtype),
         scratch_shapes=[pltpu.VMEM((bm, bn), jnp.float32)],
     )(a, b)
 

@@ -154,13 +154,16 @@ compare(ask(probe_example, hours), tide_table(hours).astype(np.float32), label="
 
 
 def probe_table(hours, heights, currents):
+    shapes = []
+
     def table(hours):
+        shapes.append(np.shape(hours))
         hours = np.asarray(hours, np.float64) % 40
         columns = [np.interp(hours, [0, 10, 20, 30, 40], column) for column in (heights, currents)]
         return np.stack(columns, axis=-1)
 
     compiled = jax.jit(lambda hours: tides(table, hours))
-    return compiled(hours[0]), compiled(hours[1])
+    return jax.block_until_ready((compiled(hours[0]), compiled(hours[1]))), shapes
 
 
 rng = inputs.rng()
@@ -173,12 +176,19 @@ for shape in ((5,), (), (3, 4), (2, 1, 3)):
         wanted = [np.interp(hours.astype(np.float64) % 40, [0, 10, 20, 30, 40], column) for column in columns]
         wanted = np.stack(wanted, axis=-1).astype(np.float32)
         with case(f"for hours of shape {shape} and dtype {hours.dtype}"):
-            first, second = ask(probe_table, hours, *columns)
+            (first, second), shapes = ask(probe_table, hours, *columns)
             compare(first, wanted[0], label="the result")
             compare(second, wanted[1], label="the result of a second call")
+            require(all(tuple(one) == shape for one in shapes), "the table is called with hours of another shape.")
 
 # %% [markdown] why="hatches-tides"
 # JAX needs the type of the result while it traces, because the host function runs later, and no transformation can look inside it. The promise of `pure_callback` is that equal arguments give equal results, so XLA may skip, repeat or reorder calls. **Next:** What would happen with a table that also counts how often it is called?
+
+
+# %% wrong="hatches-tides" because="Passes the hours to the table as a vector. The task promises the table the shape of `hours`."
+def tides(table, hours):
+    result_type = jax.ShapeDtypeStruct((hours.size, 2), jnp.float32)
+    return jax.pure_callback(table, result_type, hours.ravel()).reshape(*hours.shape, 2)
 
 
 # %% wrong="hatches-tides" because="Calls the NumPy function while JAX traces, when there are no values yet."
@@ -301,7 +311,7 @@ def tides(table, hours):
 #
 # **Example.** If all batches are ones, `w` is 0 with d = 1, and `steps` is 2, the log contains (0, 1.0) and (1, 0.64). The result is [0.36].
 #
-# **Judged.** The result and the log of the compiled function, in the first call and in later calls. `read` returns the batch that follows the last logged step, so the program must log a step before it reads the next batch. The order of the calls must be guaranteed, and not depend on chance (this check is observed). **Not judged.** Whether you use `scan`, how many callbacks you use, and speed. One callback may log a step and read the next batch.
+# **Judged.** The result and the log of the compiled function, in the first call and in later calls. `read` returns the batch that follows the last logged step, so the program must log a step before it reads the next batch. JAX must guarantee the order of the calls. Values that you pass from one callback to the next do not count as such a guarantee (this check is observed). **Not judged.** Whether you use `scan`, how many callbacks you use, and speed. One callback may log a step and read the next batch.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -789,7 +799,7 @@ for x_axis, charge_axis in ((0, 0), (0, None), (None, 0), (1, 0), (1, None)):
 
 def probe_calls(x, charge):
     counts, results = [], []
-    for function in (energy, jax.grad(energy)):
+    for function in (energy, jax.grad(energy), jax.value_and_grad(energy)):
         host_calls.clear()
         results.append(jax.block_until_ready(jax.jit(jax.vmap(function, in_axes=(0, None)))(x, charge)))
         counts.append([host_calls.count(name) for name in ("energy", "forces")])
@@ -799,13 +809,33 @@ def probe_calls(x, charge):
 x, charge = (inputs.rng().normal(size=shape).astype(np.float32) for shape in ((5, 3), (3,)))
 counts, results = ask(probe_calls, x, charge)
 compare(results[0], host_energy(x, charge).astype(np.float32), label="the energies")
-compare(results[1], (-host_forces(x, charge)).astype(np.float32), label="the gradients")
+for gradients in (results[1], results[2][1]):
+    compare(gradients, (-host_forces(x, charge)).astype(np.float32), label="the gradients")
 require(counts[0][0] > 0, "Your answer does not call `host_energy`.")
 require(max(counts[0]) == 1, "The energies of a batch of five take more than one call of a host function.")
 require(max(counts[1]) == 1, "The gradients of a batch of five take more than one call of a host function.")
+require(
+    max(counts[2]) == 1, "The energies and gradients of a batch of five take more than one call of a host function."
+)
 
 # %% [markdown] why="hatches-simulator"
 # The callback returns the forces, which do not depend on the tangent. The tangent enters only through a product and a sum in JAX, so JAX can transpose it, and one rule serves `jvp` and `grad`. With `expand_dims`, the host function gets the whole batch in one call, and an argument without a batch gets an axis of size 1. **Next:** What would you add to make second derivatives work?
+
+
+# %% wrong="hatches-simulator" because="Calls the host for the energy twice: for the value, and again in the rule of the derivative."
+@jax.custom_jvp
+def energy(x, charge):
+    kind = jax.ShapeDtypeStruct((), jnp.float32)
+    return jax.pure_callback(host_energy, kind, x, charge, vmap_method="expand_dims")
+
+
+@energy.defjvp
+def energy_jvp(primals, tangents):
+    (x, charge), (dx, _) = primals, tangents
+    kinds = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct(x.shape, jnp.float32)
+    both = lambda x, charge: (host_energy(x, charge), host_forces(x, charge))
+    again, forces = jax.pure_callback(both, kinds, x, charge, vmap_method="expand_dims")
+    return (energy(x, charge) + again) / 2, -jnp.sum(forces * dx)
 
 
 # %% wrong="hatches-simulator" because="Defines no derivative. JAX cannot look inside a callback."
@@ -1232,23 +1262,48 @@ def probe_calls(x, dy):
 
     found = []
     for function, args in ((run, (x,)), (pull, (x, dy)), (jax.vmap(run), (x,)), (jax.vmap(pull), (x, dy))):
-        loops = jax.jit(function).lower(*args).as_text().count("stablehlo.while")
-        found.append((custom_calls(function, *args), loops))
+        text = jax.jit(function).lower(*args).as_text()
+        sums = text.count("stablehlo.reduce") + text.count("stablehlo.dot_general")
+        found.append((custom_calls(function, *args), text.count("stablehlo.while"), sums))
     return found, jax.jit(jax.vmap(pull))(x, dy)
 
 
 x, dy = (inputs.rng().normal(size=(3, 4, 6)).astype(np.float32) for _ in range(2))
 found, gradients = ask(probe_calls, x, dy)
 compare(gradients, jax.tree.map(np.float32, norm_by_hand(x, 0.25, 2, dy)), label="the results and the gradients")
-for (calls, loops), words in zip(found, ("", "", " under vmap", " under vmap"), strict=True):
+for (calls, loops, _), words in zip(found, ("", "", " under vmap", " under vmap"), strict=True):
     require(calls["group_norm"] > 0, f"The program{words} does not call `group_norm_float32`.")
     require(calls["group_norm"] == 1, f"The program{words} calls `group_norm_float32` more than once.")
     require(loops == 0, f"The program{words} has a loop. A single FFI call handles a whole batch.")
-for calls, _ in (found[1], found[3]):
+for calls, _, sums in (found[1], found[3]):
+    require(sums == 0, "The program of the gradient adds numbers outside of the handlers. Use the stored `scale`.")
     require(calls["group_norm_grad"] == 1, "The program of the gradient does not call `group_norm_grad_float32` once.")
 
 # %% [markdown] why="hatches-group-norm"
 # An FFI call is opaque, so JAX needs a type for each result, a rule for `vmap` and a rule for gradients. The handler is compiled C++, so a call costs microseconds instead of the time of a Python function. The forward pass returns `scale`, which would otherwise have to be computed again. **Next:** The residual `x` takes as much memory as the input. Which other residual of the same size could replace it?
+
+
+# %% wrong="hatches-group-norm" because="Computes `scale` again in the backward pass, although the forward pass has already returned it."
+def forward(x, eps, groups):
+    types = jax.ShapeDtypeStruct(x.shape, x.dtype), jax.ShapeDtypeStruct((*x.shape[:-1], groups), jnp.float32)
+    call = jax.ffi.ffi_call(f"group_norm_{x.dtype}", types, vmap_method="broadcast_all")
+    return call(x, eps=np.float32(eps), groups=groups)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def group_norm(x, eps, groups):
+    return forward(x, eps, groups)[0]
+
+
+def norm_backward(eps, groups, x, dy):
+    parts = x.astype(jnp.float32).reshape(*x.shape[:-1], groups, -1)
+    scale = jax.lax.rsqrt(jnp.mean(parts**2, axis=-1) + eps)
+    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    call = jax.ffi.ffi_call(f"group_norm_grad_{x.dtype}", like, vmap_method="broadcast_all")
+    return (call(x, scale, dy, groups=groups),)
+
+
+group_norm.defvjp(lambda x, eps, groups: (group_norm(x, eps, groups), x), norm_backward)
 
 
 # %% wrong="hatches-group-norm" because="Defines no gradient. JAX cannot look inside an FFI call."

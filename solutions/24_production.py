@@ -68,7 +68,7 @@ def norms(x, w):
 RELOAD = """
 def reload(blob, x, w):
     exported = jax.export.deserialize(bytearray(blob))
-    mesh = Mesh(np.array(jax.devices()), ("all",))
+    mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("a", "b"))
     args = [jax.device_put(array, NamedSharding(mesh, P())) for array in (x, w)]
     return {"devices": exported.nr_devices, "result": jax.jit(exported.call)(*args)}
 """
@@ -786,7 +786,7 @@ def probe_mean(params, others, x, mask):
 
 rng = inputs.rng()
 draw = lambda d, h: {"w": rng.normal(size=(d, h)).astype(np.float32), "b": rng.normal(size=h).astype(np.float32)}
-for n in (1, int(rng.integers(4, 8)), int(rng.integers(9, 14))):
+for n in (1, int(rng.integers(4, 8)), int(rng.integers(2000, 3000))):
     d, h = int(rng.integers(2, 5)), int(rng.integers(5, 8))
     params, others = draw(d, h), draw(d, h)
     x, mask = rng.normal(size=(n, d)).astype(np.float32), rng.random(n) < 0.7
@@ -899,6 +899,16 @@ def export_any_batch(f, params):
     x = jax.ShapeDtypeStruct((b, params["w"].shape[0]), jnp.float32)
     mask = jax.ShapeDtypeStruct((b,), jnp.bool_)
     return jax.export.export(jax.jit(f), platforms=("cpu", "cuda", "tpu"))(params, x, mask).serialize(vjp_order=1)
+
+
+# %% wrong="production-symbolic-batch" because="Constrains the symbol to at most 64 examples. A batch may be larger."
+def export_any_batch(f, params):
+    (b,) = jax.export.symbolic_shape("b", constraints=["b <= 64"])
+    x = jax.ShapeDtypeStruct((b, params["w"].shape[0]), jnp.float32)
+    exported = jax.export.export(jax.jit(f), platforms=("cpu", "cuda", "tpu"))(
+        params, x, jax.ShapeDtypeStruct((b,), jnp.bool_)
+    )
+    return exported.serialize(vjp_order=1)
 
 
 # %% wrong="production-symbolic-batch" because="Exports the model for one example with `vmap`. A model may combine the examples, such as `mean_score`."
@@ -1151,6 +1161,15 @@ def export_sharded(f, shapes, specs, out_spec, mesh):
     ]
     inside = lambda x, w: f(x, jax.lax.with_sharding_constraint(w, NamedSharding(mesh, specs[1])))
     return jax.export.export(jax.jit(inside, out_shardings=NamedSharding(mesh, out_spec)))(*arguments).serialize()
+
+
+# %% right="production-export-sharded"
+def export_sharded(f, shapes, specs, out_spec, mesh):
+    result = NamedSharding(mesh, out_spec)
+    placed = [jax.device_put(jnp.zeros(s), NamedSharding(mesh, p)) for s, p in zip(shapes, specs, strict=True)]
+    return jax.export.export(jax.jit(lambda x, w: jax.lax.with_sharding_constraint(f(x, w), result)))(
+        *placed
+    ).serialize()
 
 
 # %% right="production-export-sharded"

@@ -229,6 +229,11 @@ def causal_mask(T, S, window):
     return (distance >= 0) & (distance < window)
 
 
+# %% wrong="attention-causal-mask" because="Shifts the first triangle by S - T, but not the second one, which removes the keys before the window."
+def causal_mask(T, S, window):
+    return jnp.tri(T, S, S - T, dtype=bool) & ~jnp.tri(T, S, -window, dtype=bool)
+
+
 # %% right="attention-causal-mask"
 def causal_mask(T, S, window):
     return jnp.tri(T, S, S - T, dtype=bool) & ~jnp.tri(T, S, S - T - window, dtype=bool)
@@ -533,6 +538,30 @@ def attention(q, k, v, mask):
     total = numerators.sum(axis=-1, keepdims=True)
     weights = numerators / jnp.where(total > 0, total, 1)
     return (weights @ wide_v).astype(q.dtype)
+
+
+# %% wrong="attention-masked" because="Subtracts the maximum over all keys, also masked ones. If a masked score is much larger, all allowed weights underflow to 0."
+def attention(q, k, v, mask):
+    query, key, value = (array.astype(jnp.float32) for array in (q, k, v))
+    scores = query @ key.T / math.sqrt(q.shape[1])
+    weights = jnp.where(mask, jnp.exp(scores - scores.max(axis=-1, keepdims=True)), 0)
+    total = weights.sum(axis=-1, keepdims=True)
+    return (weights / jnp.where(total == 0, 1, total) @ value).astype(q.dtype)
+
+
+# %% wrong="attention-masked" because="Multiplies the scores by the mask. Masked keys then have the score 0, which is not the weight 0."
+def attention(q, k, v, mask):
+    query, key, value = (array.astype(jnp.float32) for array in (q, k, v))
+    weights = jax.nn.softmax(query @ key.T / math.sqrt(q.shape[1]) * mask, axis=-1) * mask
+    return (weights @ value).astype(q.dtype)
+
+
+# %% right="attention-masked"
+def attention(q, k, v, mask):
+    query, key, value = (array.astype(jnp.float32) for array in (q, k, v))
+    scores = jnp.where(mask, query @ key.T / math.sqrt(q.shape[1]), -jnp.inf)
+    # In a row without any allowed key, the `where` above stops the cotangents, so the NaN reach no gradient.
+    return (jnp.nan_to_num(jax.nn.softmax(scores, axis=-1)) @ value).astype(q.dtype)
 
 
 # %% equivalent="attention-masked" because="The scores are finite, so the product is the same. All scores of this task are above the smallest float16 number."
@@ -1072,6 +1101,20 @@ def tokenise(text, merges):
     return np.array(tokens, np.int32)
 
 
+# %% wrong="attention-tokenise" because="Applies whichever merge fits at the leftmost position, instead of one merge after the other."
+def tokenise(text, merges):
+    ranks = {tuple(pair): i for i, pair in enumerate(merges)}
+    tokens, changed = list(text.encode()), True
+    while changed:
+        changed = False
+        for i in range(len(tokens) - 1):
+            if (tokens[i], tokens[i + 1]) in ranks:
+                tokens[i : i + 2] = [256 + ranks[tokens[i], tokens[i + 1]]]
+                changed = True
+                break
+    return np.array(tokens, np.int32)
+
+
 # %% right="attention-tokenise"
 def tokenise(text, merges):
     tokens, ids = list(text.encode("utf-8")), {tuple(pair): 256 + i for i, pair in enumerate(merges)}
@@ -1447,6 +1490,50 @@ def cache_step(params, cache, x):
     return jnp.tensordot(output, params["o"], axes=2), {"k": keys, "v": values, "length": length + 1}
 
 
+# %% wrong="attention-cache-step" because="Uses `is_causal=True`, which treats the only query as the first position. It then attends to position 0 alone."
+def cache_step(params, cache, x):
+    length = cache["length"]
+    q, k, v = (jnp.einsum("m,mhd->hd", x, params[name]) for name in "qkv")
+    q, k = rotate(q, length), rotate(k, length)
+    keys, values = cache["k"].at[length].set(k), cache["v"].at[length].set(v)
+    heads = jax.nn.dot_product_attention(q[None], keys, values, is_causal=True)[0]
+    return jnp.einsum("hd,hdm->m", heads, params["o"]), {"k": keys, "v": values, "length": length + 1}
+
+
+# %% wrong="attention-cache-step" because="Divides the scores by sqrt(D), the root of the size of a token's vector, instead of sqrt(d)."
+def cache_step(params, cache, x):
+    length = cache["length"]
+    q, k, v = (jnp.einsum("m,mhd->hd", x, params[name]) for name in "qkv")
+    q, k = rotate(q, length), rotate(k, length)
+    keys, values = cache["k"].at[length].set(k), cache["v"].at[length].set(v)
+    scores = jnp.einsum("grd,sgd->grs", q.reshape(len(k), -1, q.shape[1]), keys) / math.sqrt(len(x))
+    weights = jax.nn.softmax(jnp.where(jnp.arange(len(keys)) <= length, scores, -jnp.inf), axis=-1)
+    heads = jnp.einsum("grs,sgd->grd", weights, values).reshape(q.shape)
+    return jnp.einsum("hd,hdm->m", heads, params["o"]), {"k": keys, "v": values, "length": length + 1}
+
+
+# %% wrong="attention-cache-step" because="Does not divide the scores by sqrt(d)."
+def cache_step(params, cache, x):
+    length = cache["length"]
+    q, k, v = (jnp.einsum("m,mhd->hd", x, params[name]) for name in "qkv")
+    q, k = rotate(q, length), rotate(k, length)
+    keys, values = cache["k"].at[length].set(k), cache["v"].at[length].set(v)
+    scores = jnp.einsum("grd,sgd->grs", q.reshape(len(k), -1, q.shape[1]), keys)
+    weights = jax.nn.softmax(jnp.where(jnp.arange(len(keys)) <= length, scores, -jnp.inf), axis=-1)
+    heads = jnp.einsum("grs,sgd->grd", weights, values).reshape(q.shape)
+    return jnp.einsum("hd,hdm->m", heads, params["o"]), {"k": keys, "v": values, "length": length + 1}
+
+
+# %% wrong="attention-cache-step" because="Rotates the values too. Positions belong in the scores only, so rotate queries and keys."
+def cache_step(params, cache, x):
+    length = cache["length"]
+    q, k, v = (rotate(jnp.einsum("m,mhd->hd", x, params[name]), length) for name in "qkv")
+    keys, values = cache["k"].at[length].set(k), cache["v"].at[length].set(v)
+    valid = (jnp.arange(len(keys)) <= length)[None, None]
+    heads = jax.nn.dot_product_attention(q[None], keys, values, mask=valid)[0]
+    return jnp.einsum("hd,hdm->m", heads, params["o"]), {"k": keys, "v": values, "length": length + 1}
+
+
 # %% right="attention-cache-step"
 def cache_step(params, cache, x):
     length = cache["length"]
@@ -1765,6 +1852,24 @@ def sample(key, logits, temperature, top_k, top_p):
     return jax.random.categorical(key, kept).astype(jnp.int32)
 
 
+# %% wrong="attention-sample" because="Passes the original logits to `categorical`, so the temperature decides which tokens are kept, but not how often they are drawn."
+def sample(key, logits, temperature, top_k, top_p):
+    scaled = logits / temperature
+    largest, _ = jax.lax.top_k(scaled, top_k)
+    p = jax.nn.softmax(largest)
+    limit = jnp.min(jnp.where(jnp.cumsum(p) - p < top_p, largest, jnp.inf))
+    return jax.random.categorical(key, jnp.where(scaled >= limit, logits, -jnp.inf))
+
+
+# %% wrong="attention-sample" because="Gives the removed tokens a moderate logit instead of -inf. Their probability is then not 0."
+def sample(key, logits, temperature, top_k, top_p):
+    scaled = logits / temperature
+    largest, _ = jax.lax.top_k(scaled, top_k)
+    p = jax.nn.softmax(largest)
+    limit = jnp.min(jnp.where(jnp.cumsum(p) - p < top_p, largest, jnp.inf))
+    return jax.random.categorical(key, jnp.where(scaled >= limit, scaled, -10.0))
+
+
 # %% equivalent="attention-sample" because="`categorical` already returns int32. The task states that no total equals `top_p`."
 # dropped cast, X.astype(Y) -> X: return jax.random.categorical(key, kept).astype(jnp.int32)
 # moved bound, X < Y -> X <= Y: limit = jnp.min(jnp.where(before < top_p, largest, jnp.inf))
@@ -1800,7 +1905,7 @@ def sample(key, logits, temperature, top_k, top_p):
 #
 # **Example.** With one head of size 1, `q` = [[0]], two devices with the values [1, 3] and [5, 7] and `length` 3, all scores are 0, so the result is (1 + 3 + 5) / 3 = 3. The devices have the sums 4 and 5, and 2 and 1 allowed positions.
 #
-# **Judged.** The values and the type, also if some devices have no allowed position, and if scores are in the hundreds. On n devices, the collectives return at most n · H · (d + 2) elements on each device. **Not judged.** How many collectives there are, and the gradient.
+# **Judged.** The values and the type, also if some devices have no allowed position, if scores are in the hundreds, and if positions that are not allowed have much larger scores. On n devices, the collectives return at most n · H · (d + 2) elements on each device. **Not judged.** How many collectives there are, and the gradient.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1868,6 +1973,9 @@ for size, H, G, d, per_device, length, factor, words in (
     q, k, v = factor * normal(rng, H, d), factor * normal(rng, S, G, d), normal(rng, S, G, d) + 2
     if words.endswith("highest score"):
         k[::per_device] = 40 * math.sqrt(d) * q / np.sum(q**2)  # the score 40
+    if words == "for scores above 100":
+        for h in range(H):  # a position that is not allowed has the score 3000
+            k[length + h % (H // G), h // (H // G)] = 3000 * math.sqrt(d) * q[h] / np.sum(q[h] ** 2)
     wanted, longer = np.zeros((2, H, d))
     for h in range(H):
         for result, count in ((wanted, length), (longer, length + 1)):
@@ -2059,6 +2167,56 @@ def sharded_decode(q, k, v, length):
         total = jax.lax.psum(weights.sum(axis=-1), "cache")
         result = jax.lax.psum(jnp.einsum("grs,sgd->grd", weights, v), "cache")
         return (result / total[..., None]).reshape(q.shape)
+
+    specs = P(), P("cache"), P("cache"), P()
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P())(q, k, v, length)
+
+
+# %% wrong="attention-sharded-cache" because="Takes the maximum before the mask. If the score of a position that is not allowed is much larger, all allowed weights underflow to 0."
+def sharded_decode(q, k, v, length):
+    def on_one_device(q, k, v, length):
+        S, G, d = k.shape
+        allowed = jax.lax.axis_index("cache") * S + jnp.arange(S) < length
+        scores = jnp.einsum("grd,sgd->grs", q.reshape(G, -1, d), k) / math.sqrt(d)
+        highest = jax.lax.pmax(scores.max(axis=-1), "cache")
+        weights = jnp.where(allowed, jnp.exp(scores - highest[..., None]), 0)
+        total = jax.lax.psum(weights.sum(axis=-1), "cache")
+        result = jax.lax.psum(jnp.einsum("grs,sgd->grd", weights, v), "cache")
+        return (result / total[..., None]).reshape(q.shape)
+
+    specs = P(), P("cache"), P("cache"), P()
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P())(q, k, v, length)
+
+
+# %% wrong="attention-sharded-cache" because="Divides S by the number of all devices. The mesh may have fewer, so use the size of the shard."
+def sharded_decode(q, k, v, length):
+    per_device = k.shape[0] // jax.device_count()
+
+    def on_one_device(q, k, v, length):
+        S, G, d = k.shape
+        positions = jax.lax.axis_index("cache") * per_device + jnp.arange(S)
+        scores = jnp.einsum("grd,sgd->grs", q.reshape(G, -1, d), k) / math.sqrt(d)
+        scores = jnp.where(positions < length, scores, -jnp.inf)
+        highest = jax.lax.pmax(scores.max(axis=-1), "cache")
+        weights = jnp.exp(scores - highest[..., None])
+        total = jax.lax.psum(weights.sum(axis=-1), "cache")
+        result = jax.lax.psum(jnp.einsum("grs,sgd->grd", weights, v), "cache")
+        return (result / total[..., None]).reshape(q.shape)
+
+    specs = P(), P("cache"), P("cache"), P()
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P())(q, k, v, length)
+
+
+# %% wrong="attention-sharded-cache" because="Gathers the scores of all positions. The maximum and the total of each head are enough."
+def sharded_decode(q, k, v, length):
+    def on_one_device(q, k, v, length):
+        S, G, d = k.shape
+        first = jax.lax.axis_index("cache") * S
+        scores = jnp.einsum("grd,sgd->grs", q.reshape(G, -1, d), k) / math.sqrt(d)
+        scores = jnp.where(first + jnp.arange(S) < length, scores, -jnp.inf)
+        weights = jax.nn.softmax(jax.lax.all_gather(scores, "cache", axis=2, tiled=True), axis=-1)
+        own = jax.lax.dynamic_slice_in_dim(weights, first, S, axis=2)
+        return jax.lax.psum(jnp.einsum("grs,sgd->grd", own, v), "cache").reshape(q.shape)
 
     specs = P(), P("cache"), P("cache"), P()
     return jax.shard_map(on_one_device, in_specs=specs, out_specs=P())(q, k, v, length)

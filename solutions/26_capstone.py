@@ -301,6 +301,15 @@ def batch_at(tokens, step, size, length, seed):
     return tokens[starts[:, None] + np.arange(length + 1)]
 
 
+# %% wrong="capstone-batches" because="Takes every n-th window of the order. Each batch takes the next `size` windows."
+def batch_at(tokens, step, size, length, seed):
+    windows = (len(tokens) - 1) // length
+    epoch, position = divmod(step, windows // size)
+    order = np.random.default_rng((seed, epoch)).permutation(windows)
+    starts = length * order[position :: windows // size][:size]
+    return tokens[starts[:, None] + np.arange(length + 1)]
+
+
 # %% right="capstone-batches"
 def batch_at(tokens, step, size, length, seed):
     rows = np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::length]
@@ -430,11 +439,12 @@ def nested(flat):
 
 rng = inputs.rng()
 for words, peak, warmup, steps, limit, decay, sizes in (
-    ("without decay or clipping", 0.2, 4, 8, 500.0, 0.0, (1.0, 2.0)),
+    ("without decay or clipping", 0.2, 3, 8, 500.0, 0.0, (1.0, 2.0)),
     ("with decay and without clipping", 0.05, 2, 6, 500.0, 1.5, (0.2, 1.0)),
     ("with gradients above the limit", 0.3, 3, 7, 2.0, 0.3, (0.05, 4.0)),
 ):
     shapes = {"layers/up": (2, 3, 4), "layers/scale": (2, 3), "layers/bias": (2, 4), "embed": (5, 3), "scale": (3,)}
+    shapes |= {"layers/upscale": (2, 3, 3), "bias_net/out": (3, 2)}  # these are decayed
     params = {n: rng.normal(size=shape).astype(np.float32) + 1 for n, shape in shapes.items()}
     # The sizes alternate, and clipping changes the ratio of one step to the next.
     gradients = [
@@ -551,6 +561,39 @@ def make_optimizer(peak, warmup, steps, limit, decay):
     rate = optax.warmup_cosine_decay_schedule(0.0, peak, warmup, steps - warmup, peak / 10)
     adam = optax.adamw(rate, b1=0.9, b2=0.95, eps=1e-8, weight_decay=decay, mask=mask)
     return optax.chain(optax.clip_by_global_norm(limit), adam)
+
+
+# %% wrong="capstone-optimizer" because="Searches the whole path for the words. Only the last key counts, and it has to be equal to one of the words."
+def make_optimizer(peak, warmup, steps, limit, decay):
+    def mask(params):
+        name = lambda path: jax.tree_util.keystr(path)
+        decayed = lambda path, _: "scale" not in name(path) and "bias" not in name(path)
+        return jax.tree_util.tree_map_with_path(decayed, params)
+
+    schedule = optax.warmup_cosine_decay_schedule(0.0, peak, warmup, steps, peak / 10)
+    return optax.chain(optax.clip_by_global_norm(limit), optax.adamw(schedule, b2=0.95, weight_decay=decay, mask=mask))
+
+
+# %% wrong="capstone-optimizer" because="Ends at the learning rate 0.1. `end_value` of Optax is a learning rate, and not a fraction of the peak."
+def make_optimizer(peak, warmup, steps, limit, decay):
+    mask = lambda params: jax.tree_util.tree_map_with_path(lambda p, _: p[-1].key not in ("scale", "bias"), params)
+    schedule = optax.warmup_cosine_decay_schedule(0.0, peak, warmup, steps, end_value=0.1)
+    return optax.chain(optax.clip_by_global_norm(limit), optax.adamw(schedule, b2=0.95, weight_decay=decay, mask=mask))
+
+
+# %% wrong="capstone-optimizer" because="Subtracts the decay after the multiplication by the learning rate. The learning rate multiplies the decay too."
+def make_optimizer(peak, warmup, steps, limit, decay):
+    mask = lambda params: jax.tree_util.tree_map_with_path(lambda p, _: p[-1].key not in ("scale", "bias"), params)
+    schedule = optax.warmup_cosine_decay_schedule(0.0, peak, warmup, steps, peak / 10)
+    adam = optax.adam(schedule, b2=0.95)
+    return optax.chain(optax.clip_by_global_norm(limit), adam, optax.add_decayed_weights(-decay, mask))
+
+
+# %% wrong="capstone-optimizer" because="Clips the updates of Adam instead of the gradients."
+def make_optimizer(peak, warmup, steps, limit, decay):
+    mask = lambda params: jax.tree_util.tree_map_with_path(lambda p, _: p[-1].key not in ("scale", "bias"), params)
+    schedule = optax.warmup_cosine_decay_schedule(0.0, peak, warmup, steps, peak / 10)
+    return optax.chain(optax.adamw(schedule, b2=0.95, weight_decay=decay, mask=mask), optax.clip_by_global_norm(limit))
 
 
 # %% right="capstone-optimizer"
@@ -878,6 +921,39 @@ def logits(block, params, tokens, dtype):
     return jnp.einsum("btd,vd->btv", x, params["embed"].astype(dtype), preferred_element_type=jnp.float32)
 
 
+# %% wrong="capstone-logits" because="Multiplies the embeddings by sqrt(d), as the model of the lesson does. The task selects the rows and casts them."
+def logits(block, params, tokens, dtype):
+    cast = lambda tree: jax.tree.map(lambda leaf: leaf.astype(dtype), tree)
+    layer = jax.checkpoint(lambda x, w: (block(cast(w), x), None))
+    x = cast(params["embed"][tokens]) * params["embed"].shape[1] ** 0.5
+    x, _ = jax.lax.scan(layer, x, params["layers"])
+    return jnp.einsum("btd,vd->btv", x, cast(params["embed"]), preferred_element_type=jnp.float32)
+
+
+# %% wrong="capstone-logits" because="Unrolls the scan, so the program grows with depth."
+def logits(block, params, tokens, dtype):
+    cast = lambda tree: jax.tree.map(lambda leaf: leaf.astype(dtype), tree)
+
+    @jax.checkpoint
+    def layer(x, w):
+        return block(cast(w), x), None
+
+    x, _ = jax.lax.scan(layer, cast(params["embed"][tokens]), params["layers"], unroll=True)
+    return jnp.einsum("btd,vd->btv", x, cast(params["embed"]), preferred_element_type=jnp.float32)
+
+
+# %% wrong="capstone-logits" because="Uses a policy that stores the results of matrix products, which are several arrays for each layer."
+def logits(block, params, tokens, dtype):
+    cast = lambda tree: jax.tree.map(lambda leaf: leaf.astype(dtype), tree)
+
+    @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
+    def layer(x, w):
+        return block(cast(w), x), None
+
+    x, _ = jax.lax.scan(layer, cast(params["embed"][tokens]), params["layers"])
+    return jnp.einsum("btd,vd->btv", x, cast(params["embed"]), preferred_element_type=jnp.float32)
+
+
 # %% right="capstone-logits"
 def logits(block, params, tokens, dtype):
     small = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
@@ -905,11 +981,11 @@ def logits(block, params, tokens, dtype):
 #
 # **Signature.** `mean_gradient` takes a function `loss_sum`, a tree `params`, and `batches`, an int32 array whose first axis counts the M micro-batches. `loss_sum(params, batch)` gets one of them and returns two float32 scalars: the **sum** of the losses of its real tokens, and their number. The result is `(loss, gradients)`. `loss` is the mean over all real tokens of all micro-batches. `gradients` is its gradient with respect to `params`.
 #
-# Leaves of `params` are float32 or bfloat16. All gradients are accumulated and returned in **float32**.
+# Leaves of `params` are float32 or bfloat16. All gradients are accumulated and returned in **float32**. Divide them by the number of tokens after the last micro-batch, since bfloat16 would round them if they were divided earlier.
 #
 # **Example.** Two micro-batches have the sums 6 and 1, for 3 tokens and 1 token. The mean is 7 / 4 = 1.75. The mean of the two means, (2 + 1) / 2, would be wrong.
 #
-# **Judged.** The loss and the gradients, for many micro-batches, also if a micro-batch contains only padding. The dtypes. The program has a loop and does not grow with M. **Not judged.** A batch without any real token.
+# **Judged.** The loss and the gradients, for many micro-batches, also if a micro-batch contains only padding. The dtypes. The program has a loop, does not grow with M, and never stores the gradients of all micro-batches at once. **Not judged.** A batch without any real token.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1019,6 +1095,8 @@ for M in (300, 600):
     made[M] = program(probe_half, params, batches)
     loss, gradients = made[M].run(params, batches)
     require(made[M].loops > 0, "The program has no loop over the micro-batches.")
+    few = made[M].intermediates <= batches.size
+    require(few, "The program stores the gradients of all micro-batches, and adds them up afterwards.")
     dtypes = {str(leaf.dtype) for leaf in jax.tree.leaves(made[M].outputs)}
     require(dtypes == {"float32"}, "The loss and the gradients are not all float32.")
     mean = np.float32(batches.mean())
@@ -1153,6 +1231,66 @@ def mean_gradient(loss_sum, params, batches):
     return loss / tokens, jax.tree.map(lambda s: s / tokens, sums)
 
 
+# %% wrong="capstone-accumulate" because="Uses a Python loop, which is unrolled, so the program grows with the number of micro-batches."
+def mean_gradient(loss_sum, params, batches):
+    loss, count = jnp.float32(0), jnp.float32(0)
+    gradients = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+    for batch in batches:
+        (some, tokens), more = jax.value_and_grad(loss_sum, has_aux=True)(params, batch)
+        loss, count, gradients = loss + some, count + tokens, jax.tree.map(jnp.add, gradients, more)
+    return loss / count, jax.tree.map(lambda g: g / count, gradients)
+
+
+# %% wrong="capstone-accumulate" because="Processes all micro-batches at once with `vmap`, so the program has no loop, and needs the memory that it should save."
+def mean_gradient(loss_sum, params, batches):
+    gradient = jax.value_and_grad(loss_sum, has_aux=True)
+    (losses, counts), gradients = jax.vmap(gradient, in_axes=(None, 0))(params, batches)
+    count = counts.sum()
+    return losses.sum() / count, jax.tree.map(lambda g: g.astype(jnp.float32).sum(axis=0) / count, gradients)
+
+
+# %% wrong="capstone-accumulate" because="Returns the gradients of all micro-batches from the scan and adds them afterwards. This needs the memory of all of them."
+def mean_gradient(loss_sum, params, batches):
+    def one(_, batch):
+        return None, jax.value_and_grad(loss_sum, has_aux=True)(params, batch)
+
+    _, ((losses, counts), gradients) = jax.lax.scan(one, None, batches)
+    count = counts.sum()
+    return losses.sum() / count, jax.tree.map(lambda g: g.astype(jnp.float32).sum(axis=0) / count, gradients)
+
+
+# %% wrong="capstone-accumulate" because="Differentiates a scan over the losses. Its backward pass adds the gradients in the dtype of the parameters."
+def mean_gradient(loss_sum, params, batches):
+    def mean(params):
+        def add(sums, batch):
+            return jax.tree.map(jnp.add, sums, loss_sum(params, batch)), None
+
+        (loss, count), _ = jax.lax.scan(jax.checkpoint(add), (jnp.float32(0), jnp.float32(0)), batches)
+        return loss / count
+
+    loss, gradients = jax.value_and_grad(mean)(params)
+    return loss, jax.tree.map(lambda g: g.astype(jnp.float32), gradients)
+
+
+# %% wrong="capstone-accumulate" because="Divides the gradients by the number of micro-batches and only the loss by the number of tokens."
+def mean_gradient(loss_sum, params, batches):
+    def add(sums, batch):
+        (loss, count), gradients = jax.value_and_grad(loss_sum, has_aux=True)(params, batch)
+        return jax.tree.map(lambda s, a: s + a.astype(jnp.float32), sums, (loss, count, gradients)), None
+
+    zeros = jnp.float32(0), jnp.float32(0), jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+    (loss, count, gradients), _ = jax.lax.scan(add, zeros, batches)
+    return loss / count, jax.tree.map(lambda g: g / len(batches), gradients)
+
+
+# %% wrong="capstone-accumulate" because="Returns the gradients of all micro-batches from the scan and adds them afterwards. This needs the memory of all of them."
+def mean_gradient(loss_sum, params, batches):
+    gradient = jax.value_and_grad(loss_sum, has_aux=True)
+    (losses, counts), gradients = jax.lax.map(lambda batch: gradient(params, batch), batches)
+    count = counts.sum()
+    return losses.sum() / count, jax.tree.map(lambda g: g.astype(jnp.float32).sum(axis=0) / count, gradients)
+
+
 # %% right="capstone-accumulate"
 def mean_gradient(loss_sum, params, batches):
     def one(i, sums):
@@ -1163,14 +1301,6 @@ def mean_gradient(loss_sum, params, batches):
     acc = jax.tree.map(lambda p: jnp.zeros_like(p, dtype=jnp.float32), params)
     total, tokens, acc = jax.lax.fori_loop(0, len(batches), one, (0.0, 0.0, acc))
     return total / tokens, jax.tree.map(lambda s: s / tokens, acc)
-
-
-# %% right="capstone-accumulate"
-def mean_gradient(loss_sum, params, batches):
-    gradient = jax.value_and_grad(loss_sum, has_aux=True)
-    (losses, counts), gradients = jax.lax.map(lambda batch: gradient(params, batch), batches)
-    count = counts.sum()
-    return losses.sum() / count, jax.tree.map(lambda g: g.astype(jnp.float32).sum(axis=0) / count, gradients)
 
 
 # %% [markdown] task="capstone-layout" stars=2 minutes=15 skills="dp-any-rank,tp-layout,06_pytrees"
@@ -1261,7 +1391,7 @@ for names, sizes in (
     (("pipe", "data", "model"), (2, 2, 2)),
     (("data", "model"), (8, 1)),
 ):
-    mesh = grid(*sizes, names=names)
+    mesh, on = grid(*sizes, names=names), ", ".join(f"{name} = {n}" for name, n in zip(names, sizes, strict=True))
     for width, heads, hidden, vocabulary, depth in ((16, 4, 48, 40, 8), (12, 2, 24, 6, 4), (8, 6, 30, 65, 2)):
         size = 2 * int(rng.integers(1, 5))
         shapes = {
@@ -1289,11 +1419,9 @@ for names, sizes in (
             require(isinstance(spec, P) and len(spec) <= leaf.ndim, "A leaf is not a P with an entry for each axis.")
             by_axis = dict(zip(names, sizes, strict=True))
             wanted = wanted_shard(path[-1].key, leaf.shape, by_axis)
-            with case(f"for `{path[-1].key}` with {leaf.ndim} axes"):
-                require(
-                    NamedSharding(mesh, spec).shard_shape(leaf.shape) == wanted,
-                    "A shard does not have the right shape.",
-                )
+            with case(f"for `{path[-1].key}` with {leaf.ndim} axes on a mesh with {on}"):
+                found = NamedSharding(mesh, spec).shard_shape(leaf.shape)
+                require(found == wanted, "A shard does not have the right shape.", kind=f"the spec {tuple(spec)}")
                 used = {n for entry in spec for n in (entry if isinstance(entry, tuple) else (entry,)) if n}
                 require(used <= {"data", "model"}, "A parameter is partitioned along another axis of the mesh.")
 
@@ -1593,6 +1721,76 @@ def layout(params, mesh):
     return jax.tree_util.tree_map_with_path(spec, params)
 
 
+# %% wrong="capstone-layout" because="Partitions `out` by columns. Its heads are the first of its last axes, so they belong along `model`."
+def layout(params, mesh):
+    matrix, rows = ("data", "model"), ("model", "data")
+    rules = {"embed": rows, "up": matrix, "gate": matrix, "down": rows, "scale": (None,)}
+    rules |= {"qkv": ("data", None, "model", None), "out": ("data", None, "model")}
+
+    def spec(path, leaf):
+        entries = (None,) * (leaf.ndim - len(rules[path[-1].key])) + rules[path[-1].key]
+        fits = lambda name, size: name is not None and size % mesh.shape[name] == 0
+        return P(*(name if fits(name, size) else None for name, size in zip(entries, leaf.shape, strict=True)))
+
+    return jax.tree_util.tree_map_with_path(spec, params)
+
+
+# %% wrong="capstone-layout" because="Partitions the size of a head along `model` instead of the heads."
+def layout(params, mesh):
+    matrix, rows = ("data", "model"), ("model", "data")
+    rules = {"embed": rows, "up": matrix, "gate": matrix, "down": rows, "scale": (None,)}
+    rules |= {"qkv": ("data", None, None, "model"), "out": (None, "model", "data")}
+
+    def spec(path, leaf):
+        entries = (None,) * (leaf.ndim - len(rules[path[-1].key])) + rules[path[-1].key]
+        fits = lambda name, size: name is not None and size % mesh.shape[name] == 0
+        return P(*(name if fits(name, size) else None for name, size in zip(entries, leaf.shape, strict=True)))
+
+    return jax.tree_util.tree_map_with_path(spec, params)
+
+
+# %% wrong="capstone-layout" because="Partitions the size of a head along `model` instead of the heads."
+def layout(params, mesh):
+    matrix, rows = ("data", "model"), ("model", "data")
+    rules = {"embed": rows, "up": matrix, "gate": matrix, "down": rows, "scale": (None,)}
+    rules |= {"qkv": ("data", None, None, "model"), "out": ("model", None, "data")}
+
+    def spec(path, leaf):
+        entries = (None,) * (leaf.ndim - len(rules[path[-1].key])) + rules[path[-1].key]
+        fits = lambda name, size: name is not None and size % mesh.shape[name] == 0
+        return P(*(name if fits(name, size) else None for name, size in zip(entries, leaf.shape, strict=True)))
+
+    return jax.tree_util.tree_map_with_path(spec, params)
+
+
+# %% wrong="capstone-layout" because="Uses the sizes of the example. Read the sizes of the mesh by the names of its axes."
+def layout(params, mesh):
+    matrix, rows, sizes = ("data", "model"), ("model", "data"), {"data": 4, "model": 2}
+    rules = {"embed": rows, "up": matrix, "gate": matrix, "down": rows, "scale": (None,)}
+    rules |= {"qkv": ("data", None, "model", None), "out": ("model", None, "data")}
+
+    def spec(path, leaf):
+        entries = (None,) * (leaf.ndim - len(rules[path[-1].key])) + rules[path[-1].key]
+        fits = lambda name, size: name is not None and size % sizes[name] == 0
+        return P(*(name if fits(name, size) else None for name, size in zip(entries, leaf.shape, strict=True)))
+
+    return jax.tree_util.tree_map_with_path(spec, params)
+
+
+# %% wrong="capstone-layout" because="Takes each leaf with more than two axes for a stacked one. A single `qkv` has four axes, and a stacked `scale` has two."
+def layout(params, mesh):
+    matrix, rows = ("data", "model"), ("model", "data")
+    rules = {"embed": rows, "up": matrix, "gate": matrix, "down": rows, "scale": (None,)}
+    rules |= {"qkv": ("data", None, "model", None), "out": ("model", None, "data")}
+
+    def spec(path, leaf):
+        entries = ((None,) if leaf.ndim > 2 else ()) + rules[path[-1].key]
+        fits = lambda name, size: name is not None and size % mesh.shape[name] == 0
+        return P(*(name if fits(name, size) else None for name, size in zip(entries, leaf.shape, strict=False)))
+
+    return jax.tree_util.tree_map_with_path(spec, params)
+
+
 # %% right="capstone-layout"
 def layout(params, mesh):
     d_and_model = {
@@ -1640,7 +1838,7 @@ def layout(params, mesh):
 #
 # **Signature.** `sharded_step(mesh, specs)` returns a compiled function from `(state, batch)` to the next state and the loss, with the values of `update` from the setup. `specs` is a tree with a `P` for each parameter. The parameters, `mean` and `square` have these specs before and after the step, and `count` is replicated. `batch` is a NumPy array, or an array that is partitioned along `data`. `state` is **donated**. `update` takes a function `pin`, which it applies to all activations, of shape (batch, length, D). Use it to **pin** them to the layout of the batch.
 #
-# `train(mesh, specs, folder, seed, steps, save_every, after_step)` trains until `steps` steps have been performed in total, in this call and all earlier ones. It begins with `start(seed)`. Steps count from 1, and step n uses `batch_of(n)`. After each step, it calls `after_step(n)`, which may raise an exception. Then it saves a checkpoint to `folder`, a string, if n is a multiple of `save_every`. It returns a dict:
+# `train(mesh, specs, folder, seed, steps, save_every, after_step)` trains until `steps` steps have been performed in total, in this call and all earlier ones. It begins with `start(seed)`. Steps count from 1, and step n uses `batch_of(n)`. After each step, it calls `after_step(n)`, which may raise an exception. Then it saves a checkpoint to `folder`, a string, if n is a multiple of `save_every`. The folder does not always exist before the call. It returns a dict:
 #
 # - `"losses"`: `{n: loss}` for the steps of this call, as Python floats
 # - `"held_out"`: the loss `loss_of` of the last parameters on `held_out_batch()`, as a Python float
@@ -1773,6 +1971,8 @@ for n in range(1, 31):
     state, loss = step(state, batch_of(n))
     wanted.append(float(loss))
 held_out = float(jax.jit(loss_of)(state["params"], held_out_batch()))
+floats = all(isinstance(loss, float) for loss in (*got["losses"].values(), got["held_out"]))
+require(floats, "A loss is not a Python float.")
 found = np.array([got["losses"][n] for n in range(1, 31)], np.float32)
 compare(found[:10], np.array(wanted[:10], np.float32), rtol=5e-3, label="the first ten losses")
 compare(found, np.array(wanted, np.float32), rtol=3e-2, label="the losses")

@@ -286,6 +286,16 @@ def collate(examples, size):
     return jax.tree.map(jnp.asarray, batch)
 
 
+# %% wrong="torch-collate" because="Returns the mask as numbers. It should have the dtype bool."
+def collate(examples, size):
+    images = np.stack([image for image, _ in examples])
+    labels = np.array([label for _, label in examples], np.int32)
+    images = images.transpose(0, 2, 3, 1).astype(np.float32) / 255
+    missing = size - len(examples)
+    pad = lambda rows: np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
+    return {"image": pad(images), "label": pad(labels), "mask": (np.arange(size) < len(examples)).astype(np.float32)}
+
+
 # %% right="torch-collate"
 def collate(examples, size):
     channels, height, width = examples[0][0].shape
@@ -503,6 +513,14 @@ def update(scores, rows, bonus):
 def update(scores, rows, bonus):
     scores = scores.at[-1].add(bonus)
     scores = jax.lax.fori_loop(0, len(rows), lambda i, scores: scores.at[rows[i]].add(1), scores)
+    scores = jnp.maximum(scores, 0)
+    return scores, scores[-1]
+
+
+# %% wrong="torch-in-place" because="Adds the bonus to all rows. `last` is a view of the last row only."
+def update(scores, rows, bonus):
+    scores = scores + bonus
+    scores = scores.at[rows].add(1)
     scores = jnp.maximum(scores, 0)
     return scores, scores[-1]
 
@@ -749,6 +767,29 @@ def layer_table(sizes, batch):
     n = sizes[-2]
     rows.append((f"Dense_{len(sizes) - 2}", (batch, sizes[-1]), batch * (2 * n + 1), n + 1, 0))
     return rows
+
+
+# %% wrong="torch-tabulate" because="Counts `num_batches_tracked`, which only PyTorch's BatchNorm stores."
+def layer_table(sizes, batch):
+    rows = []
+    for i in range(len(sizes) - 1):
+        n, m = sizes[i], sizes[i + 1]
+        rows.append((f"Dense_{i}", (batch, m), batch * m * (2 * n + 1), (n + 1) * m, 0))
+        if i < len(sizes) - 2:
+            rows += [(f"BatchNorm_{i}", (batch, m), None, 2 * m, 2 * m + 1), (f"Dropout_{i}", (batch, m), 0, 0, 0)]
+    return rows
+
+
+# %% wrong="torch-tabulate" because="Works for one hidden size only."
+def layer_table(sizes, batch):
+    rows = []
+    n, h, m = sizes[0], sizes[1], sizes[-1]
+    return [
+        ("Dense_0", (batch, h), batch * h * (2 * n + 1), (n + 1) * h, 0),
+        ("BatchNorm_0", (batch, h), None, 2 * h, 2 * h),
+        ("Dropout_0", (batch, h), 0, 0, 0),
+        ("Dense_1", (batch, m), batch * m * (2 * h + 1), (h + 1) * m, 0),
+    ]
 
 
 # %% right="torch-tabulate"
@@ -1076,7 +1117,7 @@ def from_torch(model, state):
     return model
 
 
-# %% wrong="torch-port-weights" because="Replaces the Variables of the model by plain arrays, or changes their kind, so the statistics would be trained."
+# %% wrong="torch-port-weights" because="Replaces the Variables of the model by plain arrays, or by Variables of another kind."
 def from_torch(model, state):
     h, w, features = model.size
     linear = state["linear.weight"].reshape(-1, features, h, w).transpose(2, 3, 1, 0)
@@ -1101,6 +1142,66 @@ def from_torch(model, state):
     linear = state["linear.weight"].reshape(-1, features, h, w).transpose(2, 3, 1, 0)
     model.linear.kernel[...] = linear.reshape(h * w * features, -1)
     model.linear.bias[...] = state["linear.bias"]
+    return model
+
+
+# %% wrong="torch-port-weights" because="Exchanges height and width of the flattened features."
+def from_torch(model, state):
+    h, w, F = model.size
+    model.conv.kernel[...] = jnp.array(state["conv.weight"].transpose(2, 3, 1, 0))
+    model.conv.bias[...] = jnp.array(state["conv.bias"])
+    model.norm.scale[...] = jnp.array(state["norm.weight"])
+    model.norm.bias[...] = jnp.array(state["norm.bias"])
+    model.norm.mean[...] = jnp.array(state["norm.running_mean"])
+    model.norm.var[...] = jnp.array(state["norm.running_var"])
+    linear = state["linear.weight"].reshape(-1, F, w, h).transpose(3, 2, 1, 0)
+    model.linear.kernel[...] = jnp.array(linear.reshape(h * w * F, -1))
+    model.linear.bias[...] = jnp.array(state["linear.bias"])
+    return model
+
+
+# %% wrong="torch-port-weights" because="Corrects the running variance. Evaluation uses the stored variance as it is."
+def from_torch(model, state):
+    h, w, F = model.size
+    model.conv.kernel[...] = jnp.array(state["conv.weight"].transpose(2, 3, 1, 0))
+    model.conv.bias[...] = jnp.array(state["conv.bias"])
+    model.norm.scale[...] = jnp.array(state["norm.weight"])
+    model.norm.bias[...] = jnp.array(state["norm.bias"])
+    model.norm.mean[...] = jnp.array(state["norm.running_mean"])
+    model.norm.var[...] = jnp.array(state["norm.running_var"] * (h * w - 1) / (h * w))
+    linear = state["linear.weight"].reshape(-1, F, h, w).transpose(2, 3, 1, 0)
+    model.linear.kernel[...] = jnp.array(linear.reshape(h * w * F, -1))
+    model.linear.bias[...] = jnp.array(state["linear.bias"])
+    return model
+
+
+# %% wrong="torch-port-weights" because="Exchanges the scale and the bias of BatchNorm. PyTorch's `weight` is the scale."
+def from_torch(model, state):
+    h, w, F = model.size
+    model.conv.kernel[...] = jnp.array(state["conv.weight"].transpose(2, 3, 1, 0))
+    model.conv.bias[...] = jnp.array(state["conv.bias"])
+    model.norm.bias[...] = jnp.array(state["norm.weight"])
+    model.norm.scale[...] = jnp.array(state["norm.bias"])
+    model.norm.mean[...] = jnp.array(state["norm.running_mean"])
+    model.norm.var[...] = jnp.array(state["norm.running_var"])
+    linear = state["linear.weight"].reshape(-1, F, h, w).transpose(2, 3, 1, 0)
+    model.linear.kernel[...] = jnp.array(linear.reshape(h * w * F, -1))
+    model.linear.bias[...] = jnp.array(state["linear.bias"])
+    return model
+
+
+# %% wrong="torch-port-weights" because="Stores an array in another dtype than float32."
+def from_torch(model, state):
+    h, w, F = model.size
+    model.conv.kernel[...] = jnp.array(state["conv.weight"].transpose(2, 3, 1, 0), jnp.bfloat16)
+    model.conv.bias[...] = jnp.array(state["conv.bias"])
+    model.norm.scale[...] = jnp.array(state["norm.weight"])
+    model.norm.bias[...] = jnp.array(state["norm.bias"])
+    model.norm.mean[...] = jnp.array(state["norm.running_mean"])
+    model.norm.var[...] = jnp.array(state["norm.running_var"])
+    linear = state["linear.weight"].reshape(-1, F, h, w).transpose(2, 3, 1, 0)
+    model.linear.kernel[...] = jnp.array(linear.reshape(h * w * F, -1))
+    model.linear.bias[...] = jnp.array(state["linear.bias"])
     return model
 
 
@@ -1400,6 +1501,40 @@ def to_torch(params):
     }
 
 
+# %% wrong="torch-port-back" because="Mixes the heads: the numbers of all heads alternate in the rows, but PyTorch stores one head after the other."
+def to_torch(params):
+    a = params["attention"]
+    D, N, d = a["query"]["kernel"].shape
+    return {
+        "embed.weight": params["embed"]["embedding"],
+        "attention.in_proj_weight": np.concatenate([a[n]["kernel"].reshape(D, D).T for n in ("query", "key", "value")]),
+        "attention.in_proj_bias": np.concatenate([a[n]["bias"].T.ravel() for n in ("query", "key", "value")]),
+        "attention.out_proj.weight": a["out"]["kernel"].reshape(D, D).T,
+        "attention.out_proj.bias": a["out"]["bias"],
+        "norm.weight": params["norm"]["scale"],
+        "norm.bias": params["norm"]["bias"],
+        "head.weight": params["head"]["kernel"].T,
+        "head.bias": params["head"]["bias"],
+    }
+
+
+# %% wrong="torch-port-back" because="Mixes the heads in the output projection. Its inputs are the outputs of one head after the other."
+def to_torch(params):
+    a = params["attention"]
+    D, N, d = a["query"]["kernel"].shape
+    return {
+        "embed.weight": params["embed"]["embedding"],
+        "attention.in_proj_weight": np.concatenate([a[n]["kernel"].reshape(D, D).T for n in ("query", "key", "value")]),
+        "attention.in_proj_bias": np.concatenate([a[n]["bias"].ravel() for n in ("query", "key", "value")]),
+        "attention.out_proj.weight": a["out"]["kernel"].transpose(2, 1, 0).reshape(D, D),
+        "attention.out_proj.bias": a["out"]["bias"],
+        "norm.weight": params["norm"]["scale"],
+        "norm.bias": params["norm"]["bias"],
+        "head.weight": params["head"]["kernel"].T,
+        "head.bias": params["head"]["bias"],
+    }
+
+
 # %% right="torch-port-back"
 def to_torch(params):
     flat = lambda kernel: jnp.einsum("knd->ndk", kernel).reshape(-1, kernel.shape[0])
@@ -1680,7 +1815,7 @@ def train_step(state, xs, ys, key):
     return state.apply_gradients(grads=grads, batch_stats=changed["batch_stats"]), loss
 
 
-# %% wrong="torch-train-state" because="Subtracts the gradient from the params without the optimizer, so the momentum is missing and the step is not counted."
+# %% wrong="torch-train-state" because="Updates the params without `apply_gradients`, and does not count the step."
 def train_step(state, xs, ys, key):
     dropout_key = jax.random.fold_in(key, state.step)
 
@@ -1694,6 +1829,51 @@ def train_step(state, xs, ys, key):
     (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
     params = jax.tree.map(lambda p, g: p - 0.05 * g, state.params, grads)
     return state.replace(params=params, batch_stats=changed["batch_stats"]), loss
+
+
+# %% wrong="torch-train-state" because="Uses the same dropout mask in each step, because the key does not depend on the step."
+@jax.jit
+def train_step(state, xs, ys, key):
+    def loss_fn(params):
+        variables = {"params": params, "batch_stats": state.batch_stats}
+        outputs, changed = state.apply_fn(
+            variables, xs, training=True, mutable=["batch_stats"], rngs={"dropout": jax.random.split(key)[0]}
+        )
+        return jnp.mean((outputs[:, 0] - ys) ** 2), changed
+
+    (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+    return state.apply_gradients(grads=grads, batch_stats=changed["batch_stats"]), loss
+
+
+# %% wrong="torch-train-state" because="Returns the loss of the new params. The loss of a step is that before the update."
+@jax.jit
+def train_step(state, xs, ys, key):
+    def loss_fn(params):
+        variables = {"params": params, "batch_stats": state.batch_stats}
+        outputs, changed = state.apply_fn(
+            variables, xs, training=True, mutable=["batch_stats"], rngs={"dropout": jax.random.fold_in(key, state.step)}
+        )
+        return jnp.mean((outputs[:, 0] - ys) ** 2), changed
+
+    (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+    new = state.apply_gradients(grads=grads, batch_stats=changed["batch_stats"])
+    return new, loss_fn(new.params)[0]
+
+
+# %% wrong="torch-train-state" because="Computes the running statistics again, with the new params."
+@jax.jit
+def train_step(state, xs, ys, key):
+    def loss_fn(params):
+        variables = {"params": params, "batch_stats": state.batch_stats}
+        outputs, changed = state.apply_fn(
+            variables, xs, training=True, mutable=["batch_stats"], rngs={"dropout": jax.random.fold_in(key, state.step)}
+        )
+        return jnp.mean((outputs[:, 0] - ys) ** 2), changed
+
+    (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+    new = state.apply_gradients(grads=grads)
+    changed = loss_fn(new.params)[1]
+    return new.replace(batch_stats=changed["batch_stats"]), loss
 
 
 # %% right="torch-train-state"
@@ -2117,6 +2297,137 @@ def train(state, xs, ys, options):
 
     (params, _), losses = jax.lax.scan(step, (state, optimizer.init(state)), (xs, ys))
     return losses, params
+
+
+# %% wrong="torch-same-curve" because="Halves the learning rate one step too early."
+def train(state, xs, ys, options):
+    rate = lambda count: options["lr"] * 0.5 ** ((count + 1) // options["step_size"])
+    tx = optax.chain(
+        optax.clip_by_global_norm(options["max_norm"]),
+        optax.add_decayed_weights(options["weight_decay"]),
+        optax.adam(rate),
+    )
+
+    def loss_fn(p, x, y):
+        h = x @ p["0.weight"].T + p["0.bias"]
+        h = jax.nn.gelu(h, approximate=False)
+        h = jax.nn.standardize(h, axis=-1, epsilon=1e-5) * p["2.weight"] + p["2.bias"]
+        logits = h @ p["3.weight"].T + p["3.bias"]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+    def step(carry, xy):
+        p, s = carry
+        loss, grads = jax.value_and_grad(loss_fn)(p, *xy)
+        updates, s = tx.update(grads, s, p)
+        return (optax.apply_updates(p, updates), s), loss
+
+    (state, _), losses = jax.lax.scan(step, (state, tx.init(state)), (xs, ys))
+    return losses, state
+
+
+# %% wrong="torch-same-curve" because="Adds 1e-5 to the standard deviation. LayerNorm adds it to the variance, before the root."
+def train(state, xs, ys, options):
+    rate = optax.exponential_decay(options["lr"], options["step_size"], 0.5, staircase=True)
+    tx = optax.chain(
+        optax.clip_by_global_norm(options["max_norm"]),
+        optax.add_decayed_weights(options["weight_decay"]),
+        optax.adam(rate),
+    )
+
+    def loss_fn(p, x, y):
+        h = x @ p["0.weight"].T + p["0.bias"]
+        h = jax.nn.gelu(h, approximate=False)
+        h = ((h - h.mean(-1, keepdims=True)) / (h.std(-1, keepdims=True) + 1e-5)) * p["2.weight"] + p["2.bias"]
+        logits = h @ p["3.weight"].T + p["3.bias"]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+    def step(carry, xy):
+        p, s = carry
+        loss, grads = jax.value_and_grad(loss_fn)(p, *xy)
+        updates, s = tx.update(grads, s, p)
+        return (optax.apply_updates(p, updates), s), loss
+
+    (state, _), losses = jax.lax.scan(step, (state, tx.init(state)), (xs, ys))
+    return losses, state
+
+
+# %% wrong="torch-same-curve" because="Returns the losses after each update. PyTorch's program stores them before the update."
+def train(state, xs, ys, options):
+    rate = optax.exponential_decay(options["lr"], options["step_size"], 0.5, staircase=True)
+    tx = optax.chain(
+        optax.clip_by_global_norm(options["max_norm"]),
+        optax.add_decayed_weights(options["weight_decay"]),
+        optax.adam(rate),
+    )
+
+    def loss_fn(p, x, y):
+        h = x @ p["0.weight"].T + p["0.bias"]
+        h = jax.nn.gelu(h, approximate=False)
+        h = jax.nn.standardize(h, axis=-1, epsilon=1e-5) * p["2.weight"] + p["2.bias"]
+        logits = h @ p["3.weight"].T + p["3.bias"]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+    def step(carry, xy):
+        p, s = carry
+        loss, grads = jax.value_and_grad(loss_fn)(p, *xy)
+        updates, s = tx.update(grads, s, p)
+        p = optax.apply_updates(p, updates)
+        return (p, s), loss_fn(p, *xy)
+
+    (state, _), losses = jax.lax.scan(step, (state, tx.init(state)), (xs, ys))
+    return losses, state
+
+
+# %% wrong="torch-same-curve" because="Clips each array by itself. `clip_grad_norm_` uses the norm of all gradients together."
+def train(state, xs, ys, options):
+    rate = optax.exponential_decay(options["lr"], options["step_size"], 0.5, staircase=True)
+    tx = optax.chain(
+        optax.clip_by_block_rms(options["max_norm"]),
+        optax.add_decayed_weights(options["weight_decay"]),
+        optax.adam(rate),
+    )
+
+    def loss_fn(p, x, y):
+        h = x @ p["0.weight"].T + p["0.bias"]
+        h = jax.nn.gelu(h, approximate=False)
+        h = jax.nn.standardize(h, axis=-1, epsilon=1e-5) * p["2.weight"] + p["2.bias"]
+        logits = h @ p["3.weight"].T + p["3.bias"]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+    def step(carry, xy):
+        p, s = carry
+        loss, grads = jax.value_and_grad(loss_fn)(p, *xy)
+        updates, s = tx.update(grads, s, p)
+        return (optax.apply_updates(p, updates), s), loss
+
+    (state, _), losses = jax.lax.scan(step, (state, tx.init(state)), (xs, ys))
+    return losses, state
+
+
+# %% wrong="torch-same-curve" because="Clips after Adam. PyTorch clips the gradient, before the optimizer uses it."
+def train(state, xs, ys, options):
+    rate = optax.exponential_decay(options["lr"], options["step_size"], 0.5, staircase=True)
+    tx = optax.chain(
+        optax.add_decayed_weights(options["weight_decay"]),
+        optax.adam(rate),
+        optax.clip_by_global_norm(options["max_norm"]),
+    )
+
+    def loss_fn(p, x, y):
+        h = x @ p["0.weight"].T + p["0.bias"]
+        h = jax.nn.gelu(h, approximate=False)
+        h = jax.nn.standardize(h, axis=-1, epsilon=1e-5) * p["2.weight"] + p["2.bias"]
+        logits = h @ p["3.weight"].T + p["3.bias"]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+    def step(carry, xy):
+        p, s = carry
+        loss, grads = jax.value_and_grad(loss_fn)(p, *xy)
+        updates, s = tx.update(grads, s, p)
+        return (optax.apply_updates(p, updates), s), loss
+
+    (state, _), losses = jax.lax.scan(step, (state, tx.init(state)), (xs, ys))
+    return losses, state
 
 
 # %% right="torch-same-curve"
