@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "build" / "book"
 PAGES = (
     "glossary jax_documentation setup instructors grading results confinement overlay importing ci nbgrader gradebook "
-    "gradescope reports semester accelerators cluster"
+    "gradescope reports semester accelerators cluster workshop"
 ).split()
 NOTE = """
 
