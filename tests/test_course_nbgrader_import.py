@@ -394,6 +394,9 @@ def test_files_beside_a_notebook_are_copied_and_released(grader: Grader, tmp_pat
         (theirs / name).parent.mkdir(exist_ok=True)
         (theirs / name).write_text(f"# {name}\n")
     (theirs / "link.csv").symlink_to("/etc/passwd")
+    (theirs / "a course").mkdir()
+    for name in ("course.toml", "answers.txt"):
+        (theirs / "a course" / name).touch()
     done = grader("import", theirs / "squares.ipynb", cwd=ours)
     assert done.returncode == 0, done.stderr
     told = " ".join(done.stdout.split())

@@ -156,7 +156,7 @@ def import_notebook(path: Path, lesson_id: str) -> ImportedNotebook:
     _compare_releases(notebook, lesson)
     prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     title = re.search(r"^# +(\S.*?) *$", prose, re.MULTILINE)
-    whole = next((one for one in (COURSE_FILE, CONFIG, "gradebook.db") if (path.parent / one).exists()), None)
+    whole = _whole_course(path.parent)
     data, left_out = _files_beside(path) if whole is None else ({}, [])
     if whole is not None:  # it may contain answers and submissions
         notes.append(
@@ -168,14 +168,21 @@ def import_notebook(path: Path, lesson_id: str) -> ImportedNotebook:
     return ImportedNotebook(lesson, text, title[1] if title else path.stem, tuple(notes), data)
 
 
+def _whole_course(folder: Path) -> str | None:
+    """The file that shows a folder to be a whole course, which contains answers: not an assignment's folder."""
+    return next((one for one in (COURSE_FILE, CONFIG, "gradebook.db") if (folder / one).exists()), None)
+
+
 def _files_beside(notebook: Path) -> tuple[dict[str, bytes], list[str]]:
     """The files that nbgrader releases beside a notebook, by path, and the names of those that a lesson cannot have.
-    Other notebooks and hidden files are neither. It stops where a folder is too large for an assignment's."""
+    Other notebooks, hidden files and folders of whole courses are neither. It stops where a folder is too large for an
+    assignment's."""
     found: dict[str, bytes] = {}
     left_out: list[str] = []
     size = 0
     for folder, folders, names in os.walk(notebook.parent):
-        folders[:] = sorted(one for one in folders if not re.match(r"\.|__pycache__$", one))
+        usual = (one for one in folders if not re.match(r"\.|__pycache__$", one))
+        folders[:] = sorted(one for one in usual if _whole_course(Path(folder, one)) is None)
         for path in (Path(folder, name) for name in sorted(names)):
             if path.name.startswith(".") or path.suffix in (".ipynb", ".pyc"):
                 continue
