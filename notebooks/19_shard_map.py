@@ -147,18 +147,20 @@ _ = jax.shard_map(types, in_specs=(P("d"), P()), out_specs=P("d"))(x, jnp.ones(2
 
 
 # %%
-def running(start, shard):
-    return jax.lax.fori_loop(0, 3, lambda i, total: total + shard, start(shard))
+def from_zeros(shard):
+    return jax.lax.fori_loop(0, 3, lambda i, total: total + shard, jnp.zeros(shard.shape))
 
 
-manual = functools.partial(jax.shard_map, in_specs=P("d"), out_specs=P("d"))
-zeros = lambda shard: jnp.zeros(shard.shape)
-varying_zeros = lambda shard: jax.lax.pcast(jnp.zeros(shard.shape), "d", to="varying")
-print_error(lambda: jax.jit(manual(functools.partial(running, zeros)))(x), length=420)
-print(jax.jit(manual(functools.partial(running, varying_zeros)))(x))
+def from_varying_zeros(shard):
+    start = jax.lax.pcast(jnp.zeros(shard.shape), "d", to="varying")
+    return jax.lax.fori_loop(0, 3, lambda i, total: total + shard, start)
+
+
+print_error(lambda: jax.jit(jax.shard_map(from_zeros, in_specs=P("d"), out_specs=P("d")))(x), length=420)
+print(jax.jit(jax.shard_map(from_varying_zeros, in_specs=P("d"), out_specs=P("d")))(x))
 
 # %% [markdown]
-# New zeros do not vary, but their sum with a shard does. `jax.lax.pcast` changes only the type and sends nothing. Its backward pass does communicate. `jnp.zeros_like(shard)` already varies.
+# New zeros do not vary, but their sum with a shard does. `jax.lax.pcast` changes only the type and sends nothing. *Where to take a gradient* covers its backward pass. `jnp.zeros_like(shard)` already varies.
 #
 # ## The collectives, step by step
 # In every step of the figure, each device sends one block.
@@ -198,7 +200,7 @@ mapped = {name: jax.shard_map(COLLECTIVES[name], in_specs=P("d"), out_specs=out)
 figures.collectives(mapped, long.sharding, shape=long.shape)
 
 # %% [markdown]
-# Step through the figure. With `tiled=True`, `all_gather` concatenates along an existing axis, and the other two divide an existing axis into n blocks. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is still varying, so `out_specs=P()` rejects it. *Gradients of collectives* below explains why.
+# Step through the figure. With `tiled=True`, `all_gather` concatenates along an existing axis, and `psum_scatter` and `all_to_all` divide an existing axis into n blocks. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is still varying, so `out_specs=P()` rejects it. *Gradients of collectives* below explains why.
 #
 # ## What a collective sends
 # An all-gather with a result of S elements takes n - 1 steps on a ring of n devices, and each device sends S / n elements in each step. A reduce-scatter of S elements sends as many. A ring all-reduce performs both.
@@ -286,7 +288,7 @@ mean_loss = on_shards(lambda w, batch: jax.lax.pmean(loss(w, batch), "d"))
 compare("grad outside, pmean of the loss", jax.grad(mean_loss))
 
 # %% [markdown]
-# The gradient is correct. JAX inserted an all-reduce of the 12 elements of the gradient. Training steps often take it *inside*.
+# The gradient is correct. JAX inserted an all-reduce of the 12 elements of the gradient. Training steps often call `jax.grad` *inside* the function that `shard_map` maps.
 
 # %% [markdown] predict="manual-gradient"
 # Inside, each device computes `jax.grad(loss)(w, batch)` for its two examples, without any `psum` or `pmean`, and `out_specs` is `P()`. What does the program return?
@@ -332,7 +334,7 @@ for name, function in COLLECTIVES.items():
     print(f"{name:13s} backward: {', '.join(f'{one.kind} of {one.elements}' for one in found) or 'no collective'}")
 
 # %% [markdown]
-# For `psum`, all devices already have the same cotangent, so its transpose is only a cast. For `all_gather`, the gathered value is *varying*, so each device has its own cotangent of the whole array. A reduce-scatter adds these cotangents. FSDP depends on it. The transpose of a `ppermute` exchanges senders and receivers.
+# The backward pass of an operation takes the gradient with respect to its result (the *cotangent*, lesson 28). For `psum`, all devices already have the same cotangent, so its transpose is only a cast. For `all_gather`, the gathered value is *varying*, so each device has its own cotangent of the whole array. A reduce-scatter adds these cotangents, and returns to each device its shard of the sum. FSDP depends on this rule. The transpose of a `ppermute` exchanges senders and receivers.
 
 
 # %%

@@ -226,10 +226,14 @@ heads = {name: draw(D, HEADS, K) for name in "qkv"} | {"o": draw(HEADS, K, D)}
 HEAD_SPECS = {name: P(None, "model") for name in "qkv"} | {"o": P("model")}
 
 
-def attention(params, x):
+def attention(params, x, out_sharding=None):
     q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
     mixed = jax.nn.dot_product_attention(q, k, v, is_causal=True)  # softmax(q · k, no later tokens) · v
-    return jnp.einsum("bthk,hkd->btd", mixed, params["o"])
+    return jnp.einsum("bthk,hkd->btd", mixed, params["o"], out_sharding=out_sharding)
+
+
+def explicit_attention(params, x):
+    return attention(params, x, P("data"))
 
 
 def manual_attention(params, x):
@@ -239,10 +243,12 @@ def manual_attention(params, x):
     return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
 
 
-report(manual_attention, heads, HEAD_SPECS, mesh)
+for function, own_mesh in ((attention, auto), (explicit_attention, mesh), (manual_attention, mesh)):
+    print(function.__name__)
+    report(function, heads, HEAD_SPECS, own_mesh)
 
 # %% [markdown]
-# The forward pass has one all-reduce. But the last all-reduce of the gradient is three times as large as that of the MLP. Queries, keys and values each contribute to the gradient of `x`. JAX casts `x` once for each of the three products, so each contribution is all-reduced. If you cast `x` yourself, before the products, each device adds its contributions first.
+# Auto, Explicit and Manual mode again have the same collectives, with one all-reduce in the forward pass. But the last all-reduce of the gradient is three times as large as that of the MLP. Queries, keys and values each contribute to the gradient of `x`, and each contribution is all-reduced. In Manual mode, this is because JAX casts `x` once for each of the three products. If you cast `x` yourself, before the products, each device adds its contributions first.
 
 
 # %%
@@ -257,10 +263,10 @@ def cast_once(params, x):
 report(cast_once, heads, HEAD_SPECS, mesh)
 
 # %% [markdown]
-# Now the last all-reduce is as large as that of the MLP. The number of heads must be divisible by M, the number of devices along `model`.
+# Now the last all-reduce is as large as that of the MLP. In the other modes, this sum is left to the compiler (*Deeper: what compilers for accelerators do*). The number of heads must be divisible by M, the number of devices along `model`.
 #
 # ## Sequence parallelism
-# Between attention and the MLP, all devices along `model` store copies of the same tokens and compute the same norms. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by their position in the sequence. An all-gather precedes the first product, and a reduce-scatter replaces the all-reduce.
+# Between attention and the MLP, all devices along `model` store copies of the same tokens and normalise them, each in the same way. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by their position in the sequence. An all-gather precedes the first product, and a reduce-scatter replaces the all-reduce.
 #
 # ![An MLP with tensor and sequence parallelism on two devices. Each device has half of the tokens before and after. An all-gather precedes the product with the first weight, which is partitioned by columns. A reduce-scatter follows the product with the second weight, which is partitioned by rows. It adds the partial sums and leaves each device the sums of its own tokens.](../images/sequence_parallel_layouts.svg)
 
@@ -343,11 +349,10 @@ print(f"{sum(map(sent, list_collectives(manual_mlp, params, x))):,.0f} in the pr
 # - [x] it stays the same | Right. Both times are proportional to t, and also to d. The ratio depends on M, f, and the accelerator only.
 
 # %%
-# Change these numbers and run the cell again.
 d, f = 8192, 28_672  # width and hidden units
 CHIPS = {  # peak in FLOP/s, bytes per second that one device sends
-    "H100, in a node": (989e12, 450e9),
     "H100, between nodes": (989e12, 50e9),
+    "H100, in a node": (989e12, 450e9),
     "TPU v5e": (197e12, 100e9),
     "TPU v5p": (459e12, 200e9),
 }
@@ -365,31 +370,37 @@ for t in (8192, 16384):
     print(f"ratio {communicate / compute:.2f}")
 
 # %% [markdown]
-# But the ratio depends on M. Where do the lines intersect?
+# But the ratio depends on M. On the left, where do the lines of one accelerator intersect? On the right, where does the ratio of each accelerator reach one?
 
 # %%
-_, axes = plots.subplots(height=2.8)
+chip, d, f = "H100, in a node", 8192, 28_672  # change these and run the cell again
+
+_, (left, right) = plots.subplots(1, 2, height=2.9)
 m = np.arange(2, 65)  # one device sends nothing
-axes.plot(m, times_ms("H100, in a node", m)[0], label="compute")
-for chip in ("H100, between nodes", "H100, in a node"):
-    peak, bandwidth = CHIPS[chip]
-    axes.plot(m, times_ms(chip, m)[1], label=f"communicate, {chip[6:]}")
-    limit = 1 + f * bandwidth / peak
-    axes.plot(limit, times_ms(chip, limit)[0], "o", color=plots.INK)
-    axes.annotate(f"M = {limit:.1f}", (limit, times_ms(chip, limit)[0]), xytext=(-2, 15), textcoords="offset points")
-axes.loglog(base=2)
-for axis in (axes.xaxis, axes.yaxis):
-    axis.set_major_formatter("{x:g}")
-axes.set(xlabel="H100s along model, M", ylabel="ms", ylim=(0.1, 12))
-axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-limits = ", ".join(f"{1 + f * bandwidth / peak:.1f} ({chip})" for chip, (peak, bandwidth) in CHIPS.items())
-plots.show(f"Milliseconds of an MLP's forward pass. Both times are equal at M = {limits}.")
-print("both times are equal at M =", limits)
+for name, values in zip(("compute", "communicate"), times_ms(chip, m), strict=True):
+    left.plot(m, values, label=name)
+left.legend()
+left.set(title=chip, ylabel="ms")
+limits = {name: 1 + f * bandwidth / peak for name, (peak, bandwidth) in CHIPS.items()}
+for name, limit in limits.items():
+    compute, communicate = times_ms(name, m)
+    right.plot(m, communicate / compute, label=f"{name}: M = {limit:.1f}")
+    right.plot(limit, 1, "o", color=plots.INK)
+right.legend(fontsize="small")
+right.set(title="communicate / compute", ylim=(0.02, 50))
+for axes in (left, right):
+    axes.loglog(base=2)
+    axes.set(xlabel="devices along model, M")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+equal = ", ".join(f"{limit:.1f} ({name})" for name, limit in limits.items())
+plots.show(f"Left: milliseconds of an MLP's forward pass. Right: their ratio. Both times are equal at M = {equal}.")
+print("both times are equal at M =", equal)
 
 # %% [markdown]
 # With 2 bytes per element, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**.
 #
-# Inside a node of H100s, or along one axis of TPUs, this limit is between 13 and 16. Between nodes, it is two. So on H100s, tensor parallelism usually stays inside a node of eight.
+# Inside a node of H100s, or along one axis of TPUs, this limit is between 13 and 16. Between nodes, it is 2.4. So on H100s, tensor parallelism usually stays inside a node of eight.
 #
 # The core ends here.
 

@@ -19,6 +19,7 @@ from grader.program.hlo import Collective, Sizes, collectives, sizes
 
 TEXTS = Path(__file__).parent / "hlo"
 PLATFORMS = ("cuda", "tpu")
+LESSON_19 = (Path(__file__).parents[1] / "notebooks" / "19_shard_map.py").read_text()
 SQUARE, PIECE = 2048 * 2048, 2048 * 256
 FSDP_GATHERED, GRADIENTS = 24 * 40 + 40 * 6, 24 * 40 + 40 + 40 * 6 + 6
 
@@ -202,8 +203,18 @@ def test_code_for_each_device_sends_what_it_states(platform: str) -> None:
         found = collectives(text(platform, name), 8)
         assert {one.kind for one in found} == {"all-reduce"}, name
         assert not any(one.in_loop for one in found), name
-    moves = collectives(text(platform, "large-collective-matmul"), 8)
+    moves = collectives(text(platform, "large-multiply-while-moving"), 8)
     assert [(one.kind, one.elements) for one in moves] == [("collective-permute", 1024 * 8192)] * 7
+
+
+def test_lesson_19_prints_what_was_compiled() -> None:
+    """The table of its section on overlap: megabytes of scratch memory, and permutes with a product in between."""
+    words = {4: "four of seven", 1: "one of seven"}
+    for platform, device in (("tpu", "TPU v5e"), ("cuda", "H100")):
+        first, second = json.loads((TEXTS / platform / "overlap.json").read_text()).values()
+        row = [f"{one['temp_bytes'] / 1e6:.0f} MB" for one in (first, second)]
+        row.append(words[sum(between > 0 for between in second["products_during_permutes"])])
+        assert f"| eight {device} | {' | '.join(row)} |" in LESSON_19
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)

@@ -9,8 +9,8 @@ compiler finds no tile sizes for one of their small products.
 in an environment with the course's own versions of jax. Values come from simulated CPU devices, facts (collectives,
 bytes, loops) from the program compiled for eight TPU v5e cores or eight H100s. It prints each answer with the checks
 that it does not pass; `<` marks a right answer that fails and a wrong one that passes. What is about collectives in the
-texts of the references, and of some larger programs, goes to tests/hlo/<platform>/, and what lesson 15 is about, memory
-and dtypes, to memory.json there.
+texts of the references, and of some larger programs, goes to tests/hlo/<platform>/, what lesson 15 is about, memory
+and dtypes, to memory.json there, and the overlap that lesson 19 reports to overlap.json.
 """
 
 from __future__ import annotations
@@ -194,14 +194,6 @@ def larger() -> None:
         add = lambda state, _: ((state[0] + x @ state[1], jax.lax.ppermute(state[1], "d", turn)), None)
         return jax.lax.scan(add, (jnp.zeros((x.shape[0], y.shape[1])), y), None, length=8)[0][0]
 
-    def collective_matmul(x: Any, y: Any) -> Any:
-        me, columns = jax.lax.axis_index("d"), x.reshape(len(x), 8, -1)
-        total = columns[:, me] @ y
-        for step in range(1, 8):
-            y = jax.lax.ppermute(y, "d", [(i, (i + 1) % 8) for i in range(8)])
-            total += columns[:, (me - step) % 8] @ y
-        return total
-
     square = cut(2048, 2048)
     whole = jax.shard_map(ring, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False)
     for name, function, *arguments in (
@@ -209,13 +201,36 @@ def larger() -> None:
         ("large-fsdp-scan", step(layers, P(None, "d")), cut(4, 2048, 2048, spec=P(None, "d")), square),
         ("large-dp", step(loss, P()), [cut(2048, 2048, spec=P())] * 3, square),
         ("large-ring", whole, cut(1024, 128), cut(1024, 128)),
-        (
-            "large-collective-matmul",
-            jax.shard_map(collective_matmul, mesh=mesh, in_specs=split, out_specs=split),
-            *[cut(8192, 8192)] * 2,
-        ),
     ):
         keep(name, jax.jit(function).trace(*arguments).lower(lowering_platforms=(PLATFORM,)).compile().as_text() or "")
+
+
+def overlap() -> None:
+    """Lesson 19: the scratch memory of its two products of gathered rows, and for each permute of the second the
+    products between its start and its end, from the lesson's own cells."""
+    text = (ROOT / "notebooks" / "19_shard_map.py").read_text()
+    lesson: dict[str, Any] = {"jax": jax}
+    for begin, end in (("def to_next", "COLLECTIVES ="), ("def gather_then_multiply", "left, right =")):
+        exec(compile(text[text.index(begin) : text.index(end)], "<lesson>", "exec", dont_inherit=True), lesson)
+    mesh, split = Mesh(np.array(FAR), ("d",)), P("d")
+    square = jax.ShapeDtypeStruct((8192, 8192), "bfloat16", sharding=NamedSharding(mesh, split))
+    facts: dict[str, Any] = {}
+    for name in ("gather_then_multiply", "multiply_while_moving"):
+        mapped = jax.jit(jax.shard_map(lesson[name], mesh=mesh, in_specs=split, out_specs=split))
+        compiled = mapped.trace(square, square).lower(lowering_platforms=(PLATFORM,)).compile()
+        entry = (compiled.as_text() or "").partition("ENTRY")[2]
+        open_at: dict[str, int] = {}
+        between, products = [], 0
+        for line in entry.splitlines():
+            products += bool(re.search(r"kind=kOutput|%gemm_fusion\S* = ", line))
+            if start := re.search(r"%(\S+) = .* collective-permute-start\(", line):
+                open_at[start[1]] = products
+            if end := re.search(r" collective-permute-done\(%([\w.\-]+)", line):
+                between.append(products - open_at[end[1]])
+        facts[name] = {"temp_bytes": compiled.memory_analysis().temp_size_in_bytes, "products": products}
+        facts[name] |= {"products_during_permutes": between} if between else {}
+        keep(f"large-{name.replace('_', '-')}", compiled.as_text() or "")
+    (Path(__file__).parent / PLATFORM / "overlap.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def blocks() -> None:
@@ -336,6 +351,7 @@ def keep(name: str, text: str) -> None:
 if __name__ == "__main__":
     verbs.in_process = verbs._backend = Both()
     larger()
+    overlap()
     blocks()
     tensor_parallel()
     memory()
