@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 21 · Pipelines and experts: models that no device can store
 #
-# *The core takes about 35 minutes. Twelve "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run a pipeline, send tokens to experts on other devices, and compare what each kind of parallelism communicates.
+# *The core takes about 35 minutes. Thirteen "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run a pipeline, send tokens to experts on other devices, and compare what each kind of parallelism communicates.
 #
 # **Prerequisites.** `scan` (lesson 08), FSDP (18), `shard_map`, its collectives and `pcast` (19). Try to answer these questions from memory.
 #
@@ -48,7 +48,7 @@ rng = np.random.default_rng(21)
 # ## The bubble
 # In the figure, the forward passes take 9 time steps, and each stage works in 6 of them. It is idle in the other three, the **[bubble](../docs/glossary.md#bubble)**. [GPipe](https://arxiv.org/abs/1811.06965) runs all forward passes, and then all backward passes from the last stage to the first. With S equal stages and M micro-batches, each direction takes M + S - 1 steps. A stage works in M of them, so the idle fraction is (S - 1) / (M + S - 1).
 #
-# The next cell simulates the forward passes. A stage starts as soon as it is free and its input has arrived.
+# Below, we simulate the forward passes. A stage starts as soon as it is free and its input has arrived.
 
 # %% [markdown] predict="pipeline-bubble"
 # A pipeline has 4 stages and 12 micro-batches. You double both. How does the idle fraction change?
@@ -129,7 +129,7 @@ def pipeline(params, xs, apply=all_blocks):
 
 
 # %% [markdown]
-# The last stage has the first result of the whole network in iteration S - 1, so the slice `[last:]` removes the iterations before it. The results of other stages are those of inner layers, so the loss replaces their errors by 0. Then the `psum` along `stage` gives all stages the error of the last one, and the `pmean` averages over the devices along `data`.
+# The last stage has the first result of the whole network in iteration S - 1, so the slice `[last:]` removes the iterations before it. The other stages return the results of inner layers, so the loss uses 0 in place of their errors. Then the `psum` along `stage` gives all stages the error of the last one, and the `pmean` averages over the devices along `data`.
 
 
 # %%
@@ -412,9 +412,10 @@ print("type of the trained weights:", jax.typeof(trained["w1"]))
 V5P = {"memory": 95e9, "flops": 459e12, "bandwidth": 1200e9 / 6 / 2}
 
 
-def plan(P, layers, width, tokens, n, micro_batches=32):
-    """For each kind: bytes on a device, seconds to compute, seconds to send."""
-    r, compute = (n - 1) / n, 6 * P * tokens / n / V5P["flops"]
+def plan(P, layers, width, batch, sequence, n, chip=V5P, micro_batches=32):
+    """For each kind: bytes on a device, seconds to compute, seconds to send. `batch`: sequences in a step."""
+    tokens = batch * sequence
+    r, compute = (n - 1) / n, 6 * P * tokens / n / chip["flops"]
     acts = 2 * layers * tokens * width  # bytes of the activations between layers, in bfloat16
     kinds = {  # bytes on a device, elements sent, factor of the bubble
         "DP": (16 * P + acts / n, 2 * r * P, 1),
@@ -422,7 +423,7 @@ def plan(P, layers, width, tokens, n, micro_batches=32):
         "TP": (16 * P / n + acts, 8 * layers * r * tokens * width, 1),
         "PP": ((16 * P + acts) / n, 2 * tokens * width, 1 + (n - 1) / micro_batches),
     }
-    return {k: (size, compute * bubble, 2 * sent / V5P["bandwidth"]) for k, (size, sent, bubble) in kinds.items()}
+    return {k: (size, compute * bubble, 2 * sent / chip["bandwidth"]) for k, (size, sent, bubble) in kinds.items()}
 
 
 # %% [markdown]
@@ -430,13 +431,13 @@ def plan(P, layers, width, tokens, n, micro_batches=32):
 
 
 # %%
-def print_plan(table):
+def print_plan(table, chip=V5P):
     for name, (size, compute, send) in table.items():
-        fits = "fits" if size <= V5P["memory"] else "too large"
+        fits = "fits" if size <= chip["memory"] else "too large"
         print(f"{name:5s}{size / 1e9:9.1f} GB  {fits:10s} compute {compute:7.3f} s   send {send:7.3f} s")
 
 
-print_plan(plan(P=8e9, layers=32, width=4096, tokens=32 * 8192, n=32))
+print_plan(plan(P=8e9, layers=32, width=4096, batch=32, sequence=8192, n=32))
 
 # %% [markdown]
 # - DP stores 16 · 8 = 128 GB on every device, which is too large.
@@ -444,25 +445,26 @@ print_plan(plan(P=8e9, layers=32, width=4096, tokens=32 * 8192, n=32))
 # - TP sends all activations in every layer, which takes more than ten times as long.
 # - PP sends the least, but the bubble of 32 stages with 32 micro-batches almost doubles the time.
 #
-# So FSDP is best for this model.
+# So FSDP is best for this model. To plan for your own devices, pass their memory, peak rate and bandwidth as `chip`.
 #
 # ### A model with experts
 # In expert parallelism (EP), each device stores one expert of every layer, and all other parameters. The gradients of the other parameters are all-reduced, as in DP. Each layer has four all-to-alls of the B / N tokens of a device, two in each direction. So a device sends 4 r L B d / N elements in addition. A token uses one of N experts.
 
 
 # %%
-def plan_experts(experts, shared, layers, width, tokens, n):
+def plan_experts(experts, shared, layers, width, batch, sequence, n, chip=V5P):
     """`plan` for a model with n experts, of which a token uses one. `experts`: parameters of all experts together."""
-    used, r = shared + experts / n, (n - 1) / n  # the parameters that a token uses, which EP stores on a device
-    table = plan(experts + shared, layers, width, tokens, n)
+    tokens, r = batch * sequence, (n - 1) / n
+    used = shared + experts / n  # the parameters that a token uses, which EP stores on a device
+    table = plan(experts + shared, layers, width, batch, sequence, n, chip)
     table = {k: (size, compute * used / (experts + shared), send) for k, (size, compute, send) in table.items()}
     size = 16 * used + 2 * layers * tokens * width / n
     elements = 2 * r * shared + 4 * r * layers * tokens * width / n
-    return table | {"EP": (size, table["FSDP"][1], 2 * elements / V5P["bandwidth"])}
+    return table | {"EP": (size, table["FSDP"][1], 2 * elements / chip["bandwidth"])}
 
 
 print("32 experts of 4 billion parameters, and 1 billion other parameters")
-print_plan(plan_experts(128e9, 1e9, layers=32, width=4096, tokens=32 * 8192, n=32))
+print_plan(plan_experts(128e9, 1e9, layers=32, width=4096, batch=32, sequence=8192, n=32))
 
 # %% [markdown]
 # FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 0.12 s.
@@ -474,10 +476,10 @@ print_plan(plan_experts(128e9, 1e9, layers=32, width=4096, tokens=32 * 8192, n=3
 batches_in_tokens, n = 2.0 ** np.arange(13, 25), 32
 lines = {name: [] for name in ("FSDP", "TP", "PP")}
 for B in batches_in_tokens:
-    table = plan(8e9, 32, 4096, B, n)
+    table = plan(8e9, 32, 4096, B / 8192, 8192, n)
     for name, values in lines.items():
         values.append(table[name][2])
-compute = [plan(8e9, 32, 4096, B, n)["FSDP"][1] for B in batches_in_tokens]
+compute = [plan(8e9, 32, 4096, B / 8192, 8192, n)["FSDP"][1] for B in batches_in_tokens]
 _, axes = plots.subplots(height=2.7)
 axes.plot(batches_in_tokens, compute, color=plots.INK, linewidth=3, alpha=0.5, label="computing", linestyle="-")
 for name, values in lines.items():
@@ -563,7 +565,7 @@ told = []
 for axes, order, name in zip(rows, (gpipe_order, one_f_one_b_order), ("GPipe", "1F1B"), strict=True):
     told.append(draw(axes, [order(stage, 4, 8) for stage in range(4)], name))
 rows[1].set(xlabel="time (plain: forward pass, hatched: backward pass, white: idle)")
-print(*told, sep="\n")
+print(*told, f"(S - 1) / (M + S - 1) = {3 / (8 + 3):.1%}", sep="\n")
 plots.show(f"Timelines of four stages and eight micro-batches. {'. '.join(told)}.")
 
 # %%
@@ -571,7 +573,7 @@ orders = {"GPipe": gpipe_order, "1F1B": one_f_one_b_order}
 figures.pipeline(stages=4, micro_batches=8, schedule="1F1B", schedules=orders)
 
 # %% [markdown]
-# In the figure, move the slider to see how many micro-batches each stage stores. You can also pass a schedule of your own. Both schedules end at the same time, and their bubbles are equal. But a stage stores the residuals of each forward pass until the backward pass of the same micro-batch. How many micro-batches does a stage store at most?
+# In the figure, move the slider to see how many micro-batches each stage stores. You can also pass a schedule of your own. Both schedules end at the same time, and their bubbles are as large as the formula states. But a stage stores the residuals of each forward pass until the backward pass of the same micro-batch. How many micro-batches does a stage store at most?
 
 
 # %%
@@ -945,6 +947,20 @@ plots.show(f"The formulas against published times. {'. '.join(told)}.")
 
 # %% [markdown]
 # The published time follows from the published speed. In both cases, the state fits into the 80 GB of the GPU, and the sum of the three times is below the published time. Real matrix products do not reach the full speed, and a step contains more than these terms. On the other hand, the two runs used interleaved schedules, which reduce the bubble, and sending can overlap with computing. So the sum is an estimate and not a bound. Not every large model needs a pipeline. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6144 TPU v4 without one.
+#
+# ## Deeper: what compilers for accelerators do
+# Are the collectives of this lesson the same on accelerators? We also compiled four of its programs from a description of the devices, with JAX 0.10.2.
+#
+# | program | simulated CPUs | eight TPU v5e | eight H100 |
+# |---|---|---|---|
+# | loss of the pipeline | two all-reduces of one element, in groups of 4 and of 2 | the same | one all-reduce of one element, in a group of 8 |
+# | its gradient, cast before the loop | one all-reduce of 2,112 elements, after the loop | the same | the same |
+# | its gradient, cast inside the loop | an all-reduce of 1,056 elements, 30 times | an all-reduce of 1,056 elements, in nested loops | an all-reduce of 2,112 elements, 15 times |
+# | layer with experts | two all-to-alls of 8,192 elements in float32 | two all-to-alls of 8,192 elements in bfloat16 | two all-to-alls of 8,192 elements in float32 |
+#
+# The compiler for GPUs merges collectives. It computes the sum along `stage` and the mean along `data` in one all-reduce, and it adds the gradients of both blocks of a stage together. The compiler for TPUs sends the tokens in bfloat16, half the bytes, because products on a TPU round their operands to bfloat16 by default (lesson 15). On both, a permute has a start and an end, so that other work can run in between.
+#
+# No compiler moved the all-reduce out of the loop. So the cast before the loop is worth a line on every device.
 #
 # ## Deeper: mistakes and their errors
 # Most mistakes concern types. The next cells provoke three errors.

@@ -316,3 +316,28 @@ def test_a_product_keeps_all_bits_where_an_accelerator_would_round(monkeypatch: 
     assert "HIGHEST" in lowered()
     with jax.default_matmul_precision("bfloat16"):
         assert "HIGHEST" not in lowered()
+
+
+def test_lesson_21_tells_what_was_compiled() -> None:
+    """The table of its section on compilers for accelerators. What is stored does not contain the iterations."""
+    found = {
+        (platform, name): [
+            (one.kind, one.elements, one.times, one.group_size, one.in_loop)
+            for one in collectives(text(platform, f"lesson-21-{name}"), 8)
+            if one.kind != "collective-permute"
+        ]
+        for platform in PLATFORMS
+        for name in ("loss", "gradient", "gradient-cast-inside", "experts")
+    }
+    assert found["tpu", "loss"] == [("all-reduce", 1, 1, 4, False), ("all-reduce", 1, 1, 2, False)]
+    assert found["cuda", "loss"] == [("all-reduce", 1, 1, 8, False)]
+    assert found["tpu", "gradient"] == found["cuda", "gradient"] == [("all-reduce", 2112, 1, 2, False)]
+    assert found["tpu", "gradient-cast-inside"] == [("all-reduce", 1056, None, 2, True)]
+    assert found["cuda", "gradient-cast-inside"] == [("all-reduce", 2112, None, 2, True)]
+    for platform, dtype in (("tpu", "bf16"), ("cuda", "f32")):
+        exchanged = [one for one in found[platform, "experts"] if one[0] == "all-to-all"]
+        assert exchanged == [("all-to-all", 8192, 1, 8, False)] * 2
+        lines = [line for line in text(platform, "lesson-21-experts").splitlines() if " all-to-all" in line]
+        assert all(f"{dtype}[" in line.partition(" all-to-all")[0] for line in lines)
+        loops = text(platform, "lesson-21-gradient")
+        assert loops.count(" collective-permute-start(") == loops.count(" collective-permute-done(") == 2

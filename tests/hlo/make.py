@@ -233,6 +233,48 @@ def overlap() -> None:
     (Path(__file__).parent / PLATFORM / "overlap.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
+def pipelines() -> None:
+    """Lesson 21: its pipeline's loss, the gradient with and without the cast, and its layer of experts."""
+    text = (ROOT / "notebooks" / "21_pipelines_and_experts.py").read_text()
+    lesson: dict[str, Any] = {"functools": functools, "jax": jax, "jnp": jnp, "P": P, "EXPERTS": 8, "TOKENS": 512}
+    for begin, end in (
+        ("def block(x, p)", "# %% [markdown]\n# All devices run"),
+        ("def pipeline(", "# %% [markdown]\n# The last stage"),
+        ("def pipeline_loss(", "# %% [markdown]\n# Does the loss"),
+        ("def expert(p, x)", "def dense_reference"),
+        ("def places(", "with jax.set_mesh(None):\n    choice ="),
+        ("def dispatch_mask(", "with jax.set_mesh(None):\n    four"),
+        ("def experts_layer(", "# %% [markdown]\n# With a capacity"),
+    ):
+        exec(compile(text[text.index(begin) : text.index(end)], "<lesson>", "exec", dont_inherit=True), lesson)
+    grid, explicit = np.array(FAR), AxisType.Explicit
+    cut = lambda mesh, spec, *sizes: jax.ShapeDtypeStruct(sizes, "float32", sharding=NamedSharding(mesh, spec))
+    mesh = Mesh(grid.reshape(4, 2), ("stage", "data"), axis_types=(explicit,) * 2)
+    blocks = {
+        name: cut(mesh, P("stage"), 8, *sizes) for name, sizes in {"w1": (16, 32), "b1": (32,), "w2": (32, 16)}.items()
+    }
+    xs, split = cut(mesh, P(None, "data"), 12, 16, 16), P(None, "data")
+    losses = {
+        cast: jax.shard_map(
+            functools.partial(lesson["pipeline_loss"], cast=cast), in_specs=(P("stage"), split, split), out_specs=P()
+        )
+        for cast in ((), ("data",))
+    }
+    row = Mesh(grid, ("expert",), axis_types=(explicit,))
+    experts = {"w1": cut(row, P("expert"), 8, 16, 32), "w2": cut(row, P("expert"), 8, 32, 16)}
+    layer = functools.partial(lesson["experts_layer"], capacity=64)
+    specs = {"in_specs": (P("expert"), P(), P("expert")), "out_specs": (P("expert"), P())}
+    for name, where, function, *arguments in (
+        ("loss", mesh, losses["data",], blocks, xs, xs),
+        ("gradient", mesh, jax.grad(losses["data",]), blocks, xs, xs),
+        ("gradient-cast-inside", mesh, jax.grad(losses[()]), blocks, xs, xs),
+        ("experts", row, jax.shard_map(layer, **specs), experts, cut(row, P(), 16, 8), cut(row, P("expert"), 512, 16)),
+    ):
+        with jax.set_mesh(where):
+            compiled = jax.jit(function).trace(*arguments).lower(lowering_platforms=(PLATFORM,)).compile()
+        keep(f"lesson-21-{name}", compiled.as_text() or "")
+
+
 def blocks() -> None:
     """The gradient of lesson 17's transformer block in its three modes, from the lesson's own cells."""
     text = (ROOT / "notebooks" / "17_explicit_sharding.py").read_text()
@@ -352,6 +394,7 @@ if __name__ == "__main__":
     verbs.in_process = verbs._backend = Both()
     larger()
     overlap()
+    pipelines()
     blocks()
     tensor_parallel()
     memory()
