@@ -48,7 +48,7 @@ eight = list(devices.mesh((8,), ("all",)).devices)
 # ## The program of one device
 # In Auto and Explicit mode, the compiler inserts the collectives. **How do you write yourself what one device computes, and what it sends?**
 #
-# `jax.shard_map` runs the same function on every device, on the shards it stores (*single program, multiple data*, SPMD). This example multiplies two matrices on a mesh of four by two devices.
+# `jax.shard_map` runs the same function on every device, on the shards it stores (*single program, multiple data*, SPMD). This example multiplies two matrices on four by two devices.
 
 # %%
 mesh = jax.make_mesh((4, 2), ("x", "y"), devices=eight)
@@ -68,16 +68,16 @@ print("equal to NumPy:", np.array_equal(c, np.asarray(a) @ np.asarray(b)), "  ty
 plots.show_shardings({"a": a, "b": b, "a @ b": c}, "The two matrices and their product.")
 
 # %% [markdown]
-# The summed axis is partitioned along `y`, so a product of blocks contains a part of each sum. `jax.lax.psum` adds these parts with a single all-reduce.
+# The summed axis is partitioned along `y`, so a product of blocks contains a part of each sum. `jax.lax.psum` adds these parts with an all-reduce.
 
 # %%
 print_collectives(jax.jit(blocked).lower(a, b).compile())  # the elements on one device
 
 # %% [markdown]
-# The name `"y"` selects the devices that take part. Devices 0 and 1 have the same position along `x`, so they form a group.
+# The name `"y"` selects the devices. Devices 0 and 1 have the same position along `x`, so they form a group.
 #
 # ## Specs split arguments and assemble results
-# `in_specs` and `out_specs` contain a `P` for each argument and each result. One `P` may also stand for a whole tree, or for all arguments. A shard has **as many axes as the whole array**, whereas `vmap` removes the mapped axis. From now on, we use eight devices in a row.
+# `in_specs` and `out_specs` contain a `P` for each argument and each result. One `P` may also stand for a whole tree, or for all arguments. A shard has **as many axes as the whole array** (`vmap` removes one). From now on, we use eight devices in a row.
 
 # %%
 row = jax.make_mesh((8,), ("d",), devices=eight)
@@ -160,7 +160,7 @@ print_error(lambda: jax.jit(jax.shard_map(from_zeros, in_specs=P("d"), out_specs
 print(jax.jit(jax.shard_map(from_varying_zeros, in_specs=P("d"), out_specs=P("d")))(x))
 
 # %% [markdown]
-# New zeros do not vary, but their sum with a shard does. `jax.lax.pcast` changes only the type and sends nothing. *Where to take a gradient* covers its backward pass. `jnp.zeros_like(shard)` already varies.
+# New zeros do not vary, but their sum with a shard does. `jax.lax.pcast` changes only the type and sends nothing. Its backward pass follows below. `jnp.zeros_like(shard)` already varies.
 #
 # ## The collectives, step by step
 # In every step of the figure, each device sends one block.
@@ -288,7 +288,7 @@ mean_loss = on_shards(lambda w, batch: jax.lax.pmean(loss(w, batch), "d"))
 compare("grad outside, pmean of the loss", jax.grad(mean_loss))
 
 # %% [markdown]
-# The gradient is correct. JAX inserted an all-reduce of the 12 elements of the gradient. Training steps often call `jax.grad` *inside* the function that `shard_map` maps.
+# The gradient is correct. JAX inserted an all-reduce of the 12 elements of the gradient. Training steps often call `jax.grad` *inside* `shard_map`.
 
 # %% [markdown] predict="manual-gradient"
 # Inside, each device computes `jax.grad(loss)(w, batch)` for its two examples, without any `psum` or `pmean`, and `out_specs` is `P()`. What does the program return?
@@ -321,7 +321,7 @@ def cast_first(w, batch):
 compare("pcast, grad inside, then pmean", on_shards(cast_first))
 
 # %% [markdown]
-# The gradients are already equal, so their mean changes nothing and costs a second all-reduce. Two ways are correct. **Differentiate the loss of the whole batch**, including the `pmean`. Or **cast the weights first** and reduce the gradients yourself. The second way can add up micro-batch gradients before it communicates.
+# The gradients are already equal, so their mean only costs a second all-reduce. Two ways are correct. **Differentiate the loss of the whole batch**, including the `pmean`. Or **cast the weights first** and reduce the gradients yourself. The second way can add up micro-batch gradients before it communicates.
 #
 # ## Gradients of collectives
 # We compile the backward pass of each collective.
@@ -334,7 +334,7 @@ for name, function in COLLECTIVES.items():
     print(f"{name:13s} backward: {', '.join(f'{one.kind} of {one.elements}' for one in found) or 'no collective'}")
 
 # %% [markdown]
-# The backward pass of an operation takes the gradient with respect to its result (the *cotangent*, lesson 28). For `psum`, all devices already have the same cotangent, so its transpose is only a cast. For `all_gather`, the gathered value is *varying*, so each device has its own cotangent of the whole array. A reduce-scatter adds these cotangents, and returns to each device its shard of the sum. FSDP depends on this rule. The transpose of a `ppermute` exchanges senders and receivers.
+# A backward pass starts from the gradient with respect to the result. For `psum`, this gradient is the same on all devices, so the transpose is only a cast. For `all_gather`, the result is *varying*, so each device has its own gradient of the whole array. A reduce-scatter adds these gradients. FSDP depends on it. The transpose of a `ppermute` exchanges senders and receivers.
 
 
 # %%
@@ -353,7 +353,7 @@ print("type of the gradient:", jax.typeof(jax.jit(fsdp)(wide, examples)))
 # Each device gathers 24 weights and receives its own row's gradient.
 #
 # ## When to use shard_map
-# Write most programs in Auto or Explicit mode. Use `shard_map` where you need a particular collective, a loop in which neighbours communicate, or a kernel that works on shards.
+# Write most programs in Auto or Explicit mode. Use `shard_map` for a particular collective, a loop in which neighbours communicate, or a kernel on shards.
 #
 # The core ends here.
 

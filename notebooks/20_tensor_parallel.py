@@ -134,7 +134,7 @@ for second in ("columns", "rows"):
 # %% [markdown]
 # *Columns, then rows* sends less than half as much. This is the layout of Megatron-LM ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053)).
 #
-# We train with this layout in Auto mode, so the code of the training step contains nothing about shardings.
+# In Auto mode, the code of a training step contains nothing about shardings.
 
 
 # %%
@@ -243,12 +243,13 @@ def manual_attention(params, x):
     return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
 
 
+# %%
 for function, own_mesh in ((attention, auto), (explicit_attention, mesh), (manual_attention, mesh)):
     print(function.__name__)
     report(function, heads, HEAD_SPECS, own_mesh)
 
 # %% [markdown]
-# Auto, Explicit and Manual mode again have the same collectives, with one all-reduce in the forward pass. But the last all-reduce of the gradient is three times as large as that of the MLP. Queries, keys and values each contribute to the gradient of `x`, and each contribution is all-reduced. In Manual mode, this is because JAX casts `x` once for each of the three products. If you cast `x` yourself, before the products, each device adds its contributions first.
+# All modes have the same collectives, with one all-reduce in the forward pass. But the last all-reduce of the gradient is three times as large as that of the MLP. Queries, keys and values each contribute to the gradient of `x`, and each contribution is all-reduced. In Manual mode, JAX casts `x` once for each product. If you cast it before the products, each device adds its contributions first.
 
 
 # %%
@@ -263,10 +264,10 @@ def cast_once(params, x):
 report(cast_once, heads, HEAD_SPECS, mesh)
 
 # %% [markdown]
-# Now the last all-reduce is as large as that of the MLP. In the other modes, this sum is left to the compiler (*Deeper: what compilers for accelerators do*). The number of heads must be divisible by M, the number of devices along `model`.
+# Now the last all-reduce is as large as that of the MLP. The number of heads must be divisible by M, the number of devices along `model`.
 #
 # ## Sequence parallelism
-# Between attention and the MLP, all devices along `model` store copies of the same tokens and normalise them, each in the same way. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by their position in the sequence. An all-gather precedes the first product, and a reduce-scatter replaces the all-reduce.
+# Between attention and the MLP, all devices along `model` store and normalise copies of the same tokens. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by their position in the sequence. An all-gather precedes the first product, and a reduce-scatter replaces the all-reduce.
 #
 # ![An MLP with tensor and sequence parallelism on two devices. Each device has half of the tokens before and after. An all-gather precedes the product with the first weight, which is partitioned by columns. A reduce-scatter follows the product with the second weight, which is partitioned by rows. It adds the partial sums and leaves each device the sums of its own tokens.](../images/sequence_parallel_layouts.svg)
 
@@ -370,29 +371,25 @@ for t in (8192, 16384):
     print(f"ratio {communicate / compute:.2f}")
 
 # %% [markdown]
-# But the ratio depends on M. On the left, where do the lines of one accelerator intersect? On the right, where does the ratio of each accelerator reach one?
+# But the ratio depends on M. Where does it reach one?
 
 # %%
 chip, d, f = "H100, in a node", 8192, 28_672  # change these and run the cell again
 
 _, (left, right) = plots.subplots(1, 2, height=2.9)
 m = np.arange(2, 65)  # one device sends nothing
-for name, values in zip(("compute", "communicate"), times_ms(chip, m), strict=True):
-    left.plot(m, values, label=name)
-left.legend()
-left.set(title=chip, ylabel="ms")
+left.loglog(m, np.transpose(times_ms(chip, m)), base=2, label=("compute", "communicate"))
+left.set(title=chip, ylabel="ms", xlabel="devices along model, M")
 limits = {name: 1 + f * bandwidth / peak for name, (peak, bandwidth) in CHIPS.items()}
 for name, limit in limits.items():
     compute, communicate = times_ms(name, m)
-    right.plot(m, communicate / compute, label=f"{name}: M = {limit:.1f}")
+    right.loglog(m, communicate / compute, base=2, label=f"{name}: M = {limit:.1f}")
     right.plot(limit, 1, "o", color=plots.INK)
-right.legend(fontsize="small")
-right.set(title="communicate / compute", ylim=(0.02, 50))
+right.set(title="communicate / compute", ylim=(0.02, 50), xlabel="devices along model, M")
 for axes in (left, right):
-    axes.loglog(base=2)
-    axes.set(xlabel="devices along model, M")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter("{x:g}")
+    axes.legend(fontsize="small")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:g}")
 equal = ", ".join(f"{limit:.1f} ({name})" for name, limit in limits.items())
 plots.show(f"Left: milliseconds of an MLP's forward pass. Right: their ratio. Both times are equal at M = {equal}.")
 print("both times are equal at M =", equal)
