@@ -527,6 +527,8 @@ for mistake in (sums_first, past_the_end):
 # ## Deeper: kernels for TPUs
 # The slow memory of a TPU is HBM, with 16 GB on a v5e. Blocks and `pltpu.VMEM` arrays are in vector memory (VMEM). A v5e core has 128 MiB of it, of which the compiler gives a kernel 16 MiB by default.
 #
+# A `BlockSpec` can name another memory. `memory_space=pltpu.SMEM` puts a few scalars, such as lengths or indices, into scalar memory. With `memory_space=pl.ANY`, nothing is copied: the Ref refers to the array in HBM, and the kernel copies the parts that it needs with `pltpu.make_async_copy(source, target, semaphore)`. Its `start` and `wait` let the kernel compute during the copy.
+#
 # Without `interpret`, a kernel is lowered for a platform. You can lower it without an accelerator, and see the first errors. The first line below is the size of VMEM that JAX lists for a TPU v5e.
 
 # %%
