@@ -390,7 +390,7 @@ def test_files_beside_a_notebook_are_copied_and_released(grader: Grader, tmp_pat
     theirs, ours = tmp_path / "ps1", tmp_path / "ours"
     ours.mkdir()
     write(theirs / "squares.ipynb", NOTEBOOKS["squares"])
-    for name in ("data/table.csv", "helper.py", "page.html", ".hidden"):
+    for name in ("data/table.csv", "helper.py", "page.HTML", "notes.IPYNB", ".hidden"):
         (theirs / name).parent.mkdir(exist_ok=True)
         (theirs / name).write_text(f"# {name}\n")
     (theirs / "link.csv").symlink_to("/etc/passwd")
@@ -401,7 +401,7 @@ def test_files_beside_a_notebook_are_copied_and_released(grader: Grader, tmp_pat
     assert done.returncode == 0, done.stderr
     told = " ".join(done.stdout.split())
     assert "Copied to solutions/01_squares/, and released to learners: helper.py, data/table.csv." in told
-    assert "Not copied, because a lesson cannot release them: link.csv, page.html." in told
+    assert "Not copied, because a lesson cannot release them: link.csv, notes.IPYNB, page.HTML." in told
     assert grader("build", cwd=ours).returncode == 0
     for folder in ("solutions", "exercises"):
         assert (ours / folder / "01_squares" / "data" / "table.csv").read_text() == "# data/table.csv\n"

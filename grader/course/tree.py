@@ -253,7 +253,7 @@ class Course:
 
 def is_data_path(name: str) -> bool:
     """Returns whether a file of this path can be released beside a notebook."""
-    return bool(DATA_PATH.fullmatch(name)) and not any(Path(name).match(one) for one in (*PAGES, "*.ipynb"))
+    return bool(DATA_PATH.fullmatch(name)) and not any(Path(name.lower()).match(one) for one in (*PAGES, "*.ipynb"))
 
 
 def _course_below(root: Path) -> Course:
