@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,24 @@ def test_jax_errors_about_shardings_state_the_spec(capsys: pytest.CaptureFixture
 def test_a_call_that_does_not_fail_is_stated(capsys: pytest.CaptureFixture[str]) -> None:
     print_error(lambda: 1)
     assert capsys.readouterr().out == "No error.\n"
+
+
+def test_coroutines_that_an_error_leaves_do_not_warn(capsys: pytest.CaptureFixture[str]) -> None:
+    """As asyncio leaves them, in a cycle, when one of several reads fails. Otherwise a later cell would warn."""
+
+    async def read() -> None: ...
+
+    def restore() -> None:
+        left: list[object] = [read()]
+        left.append(left)
+        raise ValueError("no such checkpoint")
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        print_error(restore)
+        gc.collect()
+    assert caught == []
+    assert "no such checkpoint" in capsys.readouterr().out
 
 
 def test_a_time_is_a_median_without_the_first_call() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import io
 import logging
 import re
@@ -21,6 +22,7 @@ import tempfile
 import textwrap
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, overload
@@ -58,6 +60,9 @@ def print_error(call: Callable[[], Any], length: int = 300) -> None:
         print(textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False))
     else:
         print("No error.")
+    with warnings.catch_warnings():  # of coroutines that the error kept from starting, as in a failed restore of Orbax
+        warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
+        gc.collect()
 
 
 def traceback_frames(call: Callable[[], Any]) -> list[str]:
