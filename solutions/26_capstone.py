@@ -2028,14 +2028,14 @@ def probe_stops(mesh, specs, seed):
                     return None
 
         def copy(n):
-            if n > 1 and n % 3 == 1:  # the step after a checkpoint
+            if n == 7:  # the step after a checkpoint
                 with contextlib.suppress(OSError):  # of files that are being written, which resuming reveals
-                    shutil.copytree(Path(folder) / "whole", Path(folder) / f"copy_{n}")
+                    shutil.copytree(Path(folder) / "whole", Path(folder) / "copy")
 
         found["whole"] = run("whole", 8, 3, copy)
-        found["stops"] = [run("stopped", 8, 3, stop_after(stop)) for stop in (2, 6, None, None)]
-        found["copies"] = [run(f"copy_{n}", 8, 3, stop_after(None)) for n in (4, 7)]
-        found["longer"] = [run("longer", steps, 2, stop_after(None)) for steps in (4, 8, 8)]
+        found["copy"] = run("copy", 8, 3, stop_after(None))
+        found["stops"] = [run("stopped", 8, 3, stop_after(stop)) for stop in (2, 6)]
+        found["resumed"] = [run("stopped", n, each, stop_after(None)) for n, each in ((7, 3), (8, 2), (8, 2))]
     return found
 
 
@@ -2055,20 +2055,21 @@ with case("for a run without a stop"):
     require(sorted(whole["losses"]) == list(range(1, 9)), "The numbers of the steps are wrong.")
     numbers = np.array([*whole["losses"].values(), whole["held_out"]], np.float32)
     require(np.isfinite(numbers).all(), "A loss is not finite.")
-require(stops[0] is None and stops[1] is None, "An exception of after_step does not leave train.")
-for words, part, done in (
-    ("for a run that is stopped in a step that would be saved", stops[2], 3),
-    ("for a further call after the last step", stops[3], 6),
-    ("for a copy of the folder during the step after a checkpoint", found["copies"][0], 3),
-    ("for a copy of the folder during the step after a checkpoint", found["copies"][1], 6),
-    ("for a second call with more steps", found["longer"][1], 4),
-    ("for a further call after a saved last step", found["longer"][2], 8),
+require(stops == [None, None], "An exception of after_step does not leave train.")
+for words, part, done, steps in (
+    ("for a copy of the folder during the step after a checkpoint", found["copy"], 6, 8),
+    ("for a run that is stopped in a step that would be saved", found["resumed"][0], 3, 7),
+    ("for a second call with more steps", found["resumed"][1], 6, 8),
+    ("for a further call after a saved last step", found["resumed"][2], 8, 8),
 ):
     with case(words):
         losses = part["losses"]
-        require(sorted(losses) == list(range(done + 1, 9)), "The run does not resume after the last checkpoint.")
+        require(
+            sorted(losses) == list(range(done + 1, steps + 1)), "The run does not resume after the last checkpoint."
+        )
         require(all(losses[n] == whole["losses"][n] for n in losses), "A loss is not bitwise equal.")
-        require(part["held_out"] == whole["held_out"], "The held-out loss is not bitwise equal.")
+        equal = steps < 8 or part["held_out"] == whole["held_out"]
+        require(equal, "The held-out loss is not bitwise equal.")
         for leaf, other in zip(jax.tree.leaves(part["state"]), jax.tree.leaves(whole["state"]), strict=True):
             same = isinstance(leaf, jax.Array) and leaf.sharding.is_equivalent_to(other.sharding, leaf.ndim)
             require(same, "A leaf of the resumed state has another sharding.")
