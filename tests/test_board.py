@@ -544,3 +544,43 @@ def test_the_page_shows_the_workshop_and_never_markup(course: Path, width: int, 
             assert errors == []
         finally:
             browser.close()
+
+
+@pytest.mark.thorough
+def test_the_page_works_below_the_prefix_of_jupyter_server_proxy(course: Path, tmp_path: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    port, errors = free_port(), []
+    options = (
+        "token=secret",
+        "base_url=/user/ada/",
+        "jpserver_extensions=jupyter_server_proxy=True",
+        "allow_root=True",
+    )
+    command = [sys.executable, "-m", "jupyter_server", "--no-browser", "--ip=127.0.0.1", f"--port={port}"]
+    command += [f"--ServerApp.{option}" for option in (*options, f"root_dir={tmp_path}")]
+    folders = {f"JUPYTER_{name}_DIR": str(tmp_path / name) for name in ("CONFIG", "DATA", "RUNTIME")}
+    log = (tmp_path / "log").open("w")
+    with log, subprocess.Popen(command, env=os.environ | folders, stdout=log, stderr=log) as server:
+        try:
+            with running(course, "01_small") as board, sync_playwright() as playwright:
+                browser = playwright.chromium.launch(
+                    executable_path=desk.CHROMIUM, args=[*desk.SWITCHES, *desk.OFFLINE]
+                )
+                page = browser.new_page()
+                page.on("console", lambda one: errors.append(one.text) if one.type == "error" else None)
+                server_url = f"http://127.0.0.1:{port}/user/ada/"
+                until = time.monotonic() + 60
+                while "Serving notebooks" not in (tmp_path / "log").read_text() and time.monotonic() < until:
+                    time.sleep(0.1)
+                page.goto(f"{server_url}api/status?token=secret")  # the browser keeps the server's cookie
+                page.goto(f"{server_url}proxy/{board.url.split(':')[2]}#{board.instructor}")
+                board.join("Ada")
+                page.get_by_text("1 learner", exact=True).wait_for()
+                page.get_by_label("Hint for everyone").fill("Look at the shapes.")
+                page.keyboard.press("Enter")
+                page.locator("#hint-shown", has_text="Look at the shapes.").wait_for()
+                browser.close()
+        finally:
+            server.terminate()
+    assert errors == []
