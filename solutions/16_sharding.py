@@ -1618,9 +1618,9 @@ def probe_program(mesh, key):
 
 
 mesh = devices.mesh((4, 2), ("lat", "lon"))
-key = jax.device_put(inputs.key(), NamedSharding(mesh, P()))
+key, other = (jax.device_put(inputs.key(), NamedSharding(mesh, P())) for _ in range(2))
 share = (2 * 16 * 8 * 64 // 8 + 16 * 8 // 8 + 16 * 3 * 64 // 4 + 16 * 8 + 6 * 8 + 16 + 1) * 4
-if error(probe_traceable, mesh, key):  # as with an executable that was compiled ahead, which takes no tracers
+if error(probe_traceable, mesh, other):  # as with an executable that was compiled ahead, which takes no tracers
     state = ask(probe_program, mesh, key)
     left = max(held(mesh, state))
 else:
