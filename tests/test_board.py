@@ -67,10 +67,10 @@ def grader(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def running(course: Path, *options: str) -> Iterator[RunningBoard]:
-    """Starts the board of a course, and kills it at the end."""
-    port = free_port()
-    command = [sys.executable, "-u", "-m", "grader", "--course", str(course), "board", *options, "--port", str(port)]
+def running(course: Path, *options: str, port: int | None = 0) -> Iterator[RunningBoard]:
+    """Starts the board of a course, and kills it at the end. Port 0 is a free one, and None that of the workshop."""
+    command = [sys.executable, "-u", "-m", "grader", "--course", str(course), "board", *options]
+    command += [] if port is None else ["--port", str(port or free_port())]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
     assert process.stdout is not None
     lines = []
@@ -81,7 +81,8 @@ def running(course: Path, *options: str) -> Iterator[RunningBoard]:
                 break
         tokens = ADDRESS.findall("".join(lines))
         assert len(tokens) == 2, lines
-        yield RunningBoard(f"http://127.0.0.1:{port}/", *tokens, lines[-1].split()[-1], process)
+        *_, url, code = lines[-1].split()
+        yield RunningBoard(url, *tokens, code, process)
     finally:
         process.kill()
         process.wait()
@@ -235,7 +236,7 @@ def test_a_workshop_with_two_learners_through_the_real_commands(course: Path, tm
         joined = grader("join", board.url, board.code.lower(), "--name", "Ada", env=home)
         assert joined.returncode == 0, joined.stderr
         assert 'joined the workshop as "Ada"' in joined.stdout
-        assert "The board shows that you ask for help." in grader("raise-hand", env=home).stdout
+        assert "Your instructor can see that you ask for help." in grader("raise-hand", env=home).stdout
         stored = tmp_path / "data" / "jaxercise" / "workshop.json"
         assert stored.stat().st_mode & 0o077 == 0
         token = json.loads(stored.read_text())["token"]
@@ -298,10 +299,22 @@ def test_a_killed_board_resumes_with_everything_and_a_closed_one_leaves_nothing(
     refused = grader("--course", course, "personal-data", "--learner", name)
     assert refused.returncode == 0, refused.stderr
     assert "workshop" in refused.stdout
-    with running(course) as board:
+    table, port = tmp_path / "workshop.csv", board.url
+    with running(course, "--export", str(table), port=None) as board:
         assert (board.instructor, board.projector, board.code) == first
+        assert board.url == port, "without --port, the address is that of the workshop"
         assert board.report(token)[0] == 200
-    table = tmp_path / "workshop.csv"
+        for options in ((), ("--close",)):
+            refused = grader("--course", course, "board", *options)
+            assert refused.returncode == 2
+            assert "The board of this workshop is running. Stop it with Ctrl-C first." in " ".join(
+                refused.stderr.split()
+            )
+        assert board.report(token)[0] == 200
+        board.process.terminate()
+        assert board.process.wait(30) == 0
+    assert table.read_text().splitlines()[1].startswith("Grace,"), "SIGTERM stops the board as Ctrl-C does"
+    table.unlink()
     closed = grader("--course", course, "board", "--close", "--export", table)
     assert closed.returncode == 0, closed.stderr
     assert table.read_text().splitlines()[1].startswith(f"Grace,01_small,{exercise.id},done,")
@@ -336,7 +349,7 @@ def test_results_are_reported_by_a_thread_and_only_after_joining(
     began = time.monotonic()
     board_client.report_result(Result("me", "01_small", checks, exercise.points))  # the board is gone
     assert time.monotonic() - began < 1.0
-    with pytest.raises(board_client.BoardError, match="There is no board at http://127"):
+    with pytest.raises(board_client.BoardError, match="No board answers at http://127"):
         board_client.tell([])
 
 
@@ -368,7 +381,7 @@ def test_a_check_cell_reports_its_outcome_and_a_stub_reports_nothing(course: Pat
 
 def board_has(course: Path, count: int) -> list[dict[str, Any]]:
     """The reports of check cells that the board has stored, if there are so many."""
-    log = EventLog(course / "build" / "board" / DATABASE)
+    log = EventLog(course / "build" / "board" / DATABASE, alone=False)
     try:
         found = [event.content for event in log.events() if event.content["kind"] == "check"]
         return found if len(found) == count else []
@@ -420,7 +433,7 @@ def wait_for(course: Path, kind: str, count: int) -> list[dict[str, Any]]:
     """Waits until the board's database has so many events of a kind, and returns them."""
     deadline = time.monotonic() + 90
     while True:
-        log = EventLog(course / "build" / "board" / DATABASE)
+        log = EventLog(course / "build" / "board" / DATABASE, alone=False)
         found = [event.content for event in log.events() if event.content["kind"] == kind]
         waiting = log.notebooks()
         log.close()

@@ -244,7 +244,7 @@ class Handler(RequestHandler):
         role = self.board.role(self.request.headers.get(TOKEN, ""))
         if role is None:
             self.refuse_guessing()
-            raise HTTPError(401, reason="This token does not belong to this workshop")
+            raise HTTPError(401, reason="This workshop has ended. Join the new one with the command on the projector")
         return role
 
     def learner(self) -> int:
@@ -290,7 +290,7 @@ class Join(Handler):
             re.sub(r"[\s-]", "", code).upper().encode(errors="replace"), self.board.code.encode()
         ):
             self.refuse_guessing()
-            raise HTTPError(403, reason="There is no workshop with this code here")
+            raise HTTPError(403, reason="The code is wrong. Copy it from the projector")
         name, token = self.board.join(name)
         self.finish({"name": name, "token": token, "judges": self.board.judge is not None})
 

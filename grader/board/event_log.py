@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 DATABASE = "workshop.sqlite3"  # its name, in build/board/
+LOCK = "workshop.lock"  # beside it, held by the one process that uses the database
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS learners (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, token TEXT NOT NULL UNIQUE);
@@ -21,6 +23,10 @@ CREATE TABLE IF NOT EXISTS notebooks (
 """
 
 
+class WorkshopInUse(Exception):
+    """Another process has the workshop's database open."""
+
+
 class Event(NamedTuple):
     """Something that happened: when (seconds since the epoch), to which learner (None: the instructor), and what."""
 
@@ -30,10 +36,25 @@ class Event(NamedTuple):
 
 
 class EventLog:
-    """One workshop's database. A write is on disk when the method returns, unless the machine itself stops."""
+    """One workshop's database. A write is on disk when the method returns, unless the machine itself stops.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: the database, which is created if it does not exist.
+        alone: whether this is the workshop's board, of which there is one; others only read.
+
+    Raises:
+        WorkshopInUse: another board, which would not see these events, has it open.
+    """
+
+    def __init__(self, path: Path, alone: bool = True) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = path.with_name(LOCK).open("w") if alone else None
+        if self._lock is not None:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._lock.close()
+                raise WorkshopInUse from None
         path.touch(mode=0o600)
         self.path = path
         self._database = sqlite3.connect(path, isolation_level=None)
@@ -44,6 +65,10 @@ class EventLog:
         """Returns a stored text; stores and returns `default` where there is none."""
         self._database.execute("INSERT OR IGNORE INTO settings VALUES (?, ?)", (name, default))
         return str(self._database.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()[0])
+
+    def replace_setting(self, name: str, value: str) -> None:
+        """Stores a text instead of an older one."""
+        self._database.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
 
     def add_learner(self, name: str, token: str) -> int:
         """Returns the new learner's id. `token` is a digest. Raises sqlite3.IntegrityError if the name is taken."""
@@ -87,5 +112,7 @@ class EventLog:
     def close(self, delete: bool = False) -> None:
         """Closes the database; with `delete`, removes its files."""
         self._database.close()
-        for name in (self.path.name, f"{self.path.name}-wal", f"{self.path.name}-shm") if delete else ():
+        for name in (self.path.name, f"{self.path.name}-wal", f"{self.path.name}-shm", LOCK) if delete else ():
             self.path.with_name(name).unlink(missing_ok=True)
+        if self._lock is not None:
+            self._lock.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -290,7 +292,9 @@ def similar(
 @app.command()
 def board(
     lessons: Annotated[list[str] | None, Argument(metavar="NN_topic", help="The lessons of the workshop.")] = None,
-    port: Annotated[int, Option("--port", metavar="N", min=1, max=65535, help="The port to listen on.")] = 8300,
+    port: Annotated[
+        int | None, Option("--port", metavar="N", min=1, max=65535, help="The port to listen on. [default: 8300]")
+    ] = None,
     lan: Annotated[bool, Option("--lan", help="Accept connections from other machines.")] = False,
     judge: Annotated[
         bool, Option("--judge", help="Grade learners' saved notebooks on this machine, hidden checks included.")
@@ -307,15 +311,15 @@ def board(
         bool, Option("--close", help="Close a workshop whose board has stopped: delete its data.")
     ] = False,
 ) -> None:
-    """Show a live workshop in the browser: who works on what, who is stuck, who asks for help.
+    """Show a live workshop in the browser.
 
-    Prints the address of the board, and the command with which learners join. Press Ctrl-C to stop. The workshop
-    resumes with the next `grader board`, until it is closed.
+    Prints the address of the board, and the command with which learners join. Press Ctrl-C to stop. The next
+    `grader board` resumes the workshop at the same address, until it is closed.
     """
     import asyncio
 
     from grader.board import board_server
-    from grader.board.event_log import DATABASE, EventLog
+    from grader.board.event_log import DATABASE, EventLog, WorkshopInUse
     from grader.board.judge_queue import FolderWatcher, JudgeQueue
     from grader.board.workshop import Workshop
 
@@ -328,8 +332,14 @@ def board(
     resumes = path.is_file()
     if not resumes and not lessons:
         raise fail("Name the lessons of the workshop: grader board 05_vmap.")
-    with refusing_files(path, "{} cannot be opened: {}."):
-        log = EventLog(path)
+    try:
+        with refusing_files(path, "{} cannot be opened: {}."):
+            log = EventLog(path)
+    except WorkshopInUse:
+        raise fail("The board of this workshop is running. Stop it with Ctrl-C first.") from None
+    stored = json.loads(log.setting("listen", json.dumps([lan, port or 8300])))
+    lan, port = lan or stored[0], port or stored[1]
+    log.replace_setting("listen", json.dumps([lan, port]))
     names = log.setting("lessons", " ".join(lessons or ())).split()
     patterns = json.loads(log.setting("watch", json.dumps([str(Path(one).absolute()) for one in watch or ()])))
     judges = log.setting("judge", "yes" if judge or watch else "") == "yes"
@@ -337,19 +347,24 @@ def board(
     opened = board_server.Board(Workshop.of(course, names, judges), log, queue)
 
     async def serve() -> None:
-        server = board_server.listen(opened, "0.0.0.0" if lan else "127.0.0.1", port)
+        try:
+            server = board_server.listen(opened, "0.0.0.0" if lan else "127.0.0.1", port)
+        except OSError as problem:
+            reason = f"Port {port} cannot be used: {problem.strerror}"
+            raise fail(f"{reason}. Pass another one: grader board --port {port + 1}") from None
         opened.address = address = f"http://{board_server.lan_address() if lan else '127.0.0.1'}:{port}/"
-        echo(f"{'The workshop resumes' if resumes else 'A workshop'}: {', '.join(names)}.")
+        echo(f"The workshop {'resumes' if resumes else 'begins'}: {', '.join(names)}.")
         if resumes and lessons and names != lessons:
-            warn("The lessons are those that the workshop began with. To begin another one: grader board --close")
+            warn(f"This workshop is for {' '.join(names)}. To start another one, close it first: grader board --close")
         if resumes and (judge or watch) and not judges:
-            warn("The workshop began without --judge, so notebooks are not graded.")
+            option = "--judge" if judge else "--watch"
+            warn(f"{option} is ignored, because the workshop began without it. To use it, start a new workshop.")
         echo(f"Your board, which only you should open: {address}#{opened.instructor}")
         echo(f"For the projector, without names: {address}#{opened.projector}")
         echo(f"Learners join with: grader join {address} {opened.code}")
         tasks = []
         if queue is not None:
-            tasks.append(queue.run(lambda: echo("Saved notebooks are graded on this machine.")))
+            tasks.append(queue.run(lambda: echo("Ready to grade saved notebooks.")))
         if patterns:
             tasks.append(FolderWatcher(patterns, names, opened.saved_in_folder).run())
         try:
@@ -358,6 +373,7 @@ def board(
             server.stop()
 
     if not close:
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))  # stops in the same way
         try:
             with refusing(OSError, UnconfinedError, Fault):
                 asyncio.run(serve())

@@ -123,6 +123,9 @@ def check(
     board_client.report_result(result)
     with contextlib.suppress(OSError):
         board_client.reporter.send_notebook(path.stem, path.read_bytes())
+    board_client.reporter.finish()
+    for line in board_client.reporter.messages():
+        echo(line)
     version = f"{path}, saved on {saved:%Y-%m-%d at %H:%M:%S}"
     if result.problem is None:
         echo(f"Graded: {version}. Unsaved changes do not count.")
@@ -348,11 +351,12 @@ def join(
     instructor's board. Code is sent only by `grader share`, or if the board states that it grades saved notebooks.
     """
     if leave:
+        known = board_client.membership() is not None
         board_client.leave()
-        echo("You have left the workshop. Nothing more is reported.")
+        echo("You have left the workshop. Nothing more is reported." if known else "You have not joined a workshop.")
         return
     if not url or not code:
-        raise fail("Pass the address and the code of the workshop: grader join URL CODE.")
+        raise fail("Copy the command that the projector shows: grader join URL CODE.")
     from grader.learning.workshop_panel import joined_line
 
     with refusing(board_client.BoardError, OSError):
@@ -368,7 +372,7 @@ def raise_hand(
     """Ask for help in a workshop."""
     with refusing(board_client.BoardError):
         news = board_client.tell([{"kind": "help", "wanted": not lower}])
-    echo("Your hand is down." if lower else "The board shows that you ask for help.")
+    echo("Your request for help is withdrawn." if lower else "Your instructor can see that you ask for help.")
     for line in board_client.news_lines(news):
         echo(line)
 

@@ -66,16 +66,17 @@ def membership() -> Membership | None:
 def _post(url: str, content: dict[str, Any], token: str = "") -> dict[str, Any]:
     """Raises BoardError."""
     if not url.startswith(("http://", "https://")):
-        raise BoardError(f"{url} is no address of a board. It begins with http:// or https://.")
+        address = url.partition("/api/")[0]
+        raise BoardError(f"{address} is not the address of a board, which begins with http:// or https://.")
     request = urllib.request.Request(url, json.dumps(content).encode(), {TOKEN: token})
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
             found = json.loads(reply.read(MAX_REPLY))
     except urllib.error.HTTPError as problem:
         raise BoardError(f"The board answered: {problem.reason}.") from None
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "reason", problem)
-        raise BoardError(f"There is no board at {url.partition('/api/')[0]}: {reason}.") from None
+    except (OSError, ValueError):
+        address = url.partition("/api/")[0]
+        raise BoardError(f"No board answers at {address}. Check the address, or ask your instructor.") from None
     if not isinstance(found, dict):
         raise BoardError("The reply is not that of a board.")
     return found
@@ -100,7 +101,7 @@ def joined_workshop() -> Membership:
     """Returns the workshop that was joined. Raises BoardError if there is none."""
     joined = membership()
     if joined is None:
-        raise BoardError("You have not joined a workshop. Join one with the command that its board shows.")
+        raise BoardError("You have not joined a workshop. Join one with the command on the projector.")
     return joined
 
 

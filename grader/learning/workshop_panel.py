@@ -94,7 +94,7 @@ class WorkshopPanel:
 
     def _help(self, wanted: bool) -> str:
         news = board_client.tell([{"kind": "help", "wanted": wanted}])
-        said = "The board shows that you ask for help." if wanted else "Your request for help was taken back."
+        said = "Your instructor can see that you ask for help." if wanted else "Your request for help is withdrawn."
         return " ".join([said, *board_client.news_lines(news)])
 
     def _share(self, exercise: str) -> str:

@@ -124,7 +124,7 @@ class PersonalData:
         for path in sorted((self.home / "build" / "stored").glob("*/*")):
             found.append(Place("caches", path, frozenset([marks.get(path.name, UNKNOWN)])))
         if (board := self.home / "build" / "board" / DATABASE).is_file():
-            with closing(EventLog(board)) as log:
+            with closing(EventLog(board, alone=False)) as log:
                 found.append(Place("workshop", board.parent, frozenset(name for _, name, _ in log.learners())))
         owners = {one: name for name in known for one in self._identifiers(name)}
         for path in self._shared_files():

@@ -69,6 +69,8 @@ function say(text) {
 function begin(address, code) {
   say("");
   const instructor = role === "instructor";
+  document.title = instructor ? "Workshop: instructor" : "Workshop: projector";
+  document.querySelector("h1").textContent = document.title;
   document.body.classList.toggle("projector", !instructor);
   at("join").replaceChildren(element("span", "To join, run in a terminal: "), element("code", `grader join ${address} ${code}`));
   at("join").hidden = false;
@@ -117,7 +119,7 @@ function drawExercises() {
       part.style.flexGrow = counts[status];
       bar.append(part);
     }
-    const pace = now.minutes === null ? `planned ${one.planned} min` : `median ${now.minutes} min, planned ${one.planned}`;
+    const pace = now.minutes === null ? `planned ${one.planned} min` : `median ${now.minutes} min, planned ${one.planned} min`;
     line.append(bar, element("span", pace, { class: "quiet" }));
     if (now.misconceptions.length) {
       const list = element("ul", "", { class: "misconceptions", "aria-label": `Misconceptions: ${plain(one.title)}` });
@@ -203,7 +205,8 @@ function drawAttention(order) {
     const line = element("li", "", { class: row.help ? "help" : "" });
     line.append(element("strong", row.name), element("span", `${minutes(waiting(row))} min without progress`));
     if (row.help) {
-      const button = element("button", "asks for help", { "aria-label": `${row.name} asks for help. Mark as helped` });
+      line.append(element("span", "asks for help"));
+      const button = element("button", "Mark as helped", { "aria-label": `${row.name} asks for help. Mark as helped` });
       button.dataset.learner = row.id;
       button.onclick = () => act({ kind: "helped", learner: row.id });
       line.append(button);
