@@ -48,7 +48,7 @@ eight = list(devices.mesh((8,), ("all",)).devices)
 # ## The program of one device
 # In Auto and Explicit mode, the compiler inserts the collectives. **How do you write yourself what one device computes, and what it sends?**
 #
-# `jax.shard_map` runs the same function on every device, on the shards it stores (*single program, multiple data*, SPMD). This example multiplies two matrices on four by two devices.
+# `jax.shard_map` runs the same function on every device, on its shards (*single program, multiple data*, SPMD). Python calls the function once. This example multiplies two matrices on four by two devices.
 
 # %%
 mesh = jax.make_mesh((4, 2), ("x", "y"), devices=eight)
@@ -105,7 +105,7 @@ for spec in (P("d"), P()):
     print(f"{spec!s:7s}", total(x))
 
 # %% [markdown]
-# A mesh axis that `out_specs` names concatenates the results of its devices, along the array axis at that position. Along a mesh axis that it does not name, the results must be *equal*, and JAX uses one of them. On Explicit axes, `in_specs` must match the types of the arguments and may be omitted.
+# Along a mesh axis that `out_specs` names, the results are concatenated, along the array axis at its position. Along a mesh axis that it does not name, the results must be *equal*, and JAX uses one of them. On Explicit axes, `in_specs` must match the types of the arguments and may be omitted.
 
 # %%
 print_error(lambda: jax.shard_map(show, in_specs=P(), out_specs=P())(x), length=360)
@@ -160,7 +160,7 @@ print_error(lambda: jax.jit(jax.shard_map(from_zeros, in_specs=P("d"), out_specs
 print(jax.jit(jax.shard_map(from_varying_zeros, in_specs=P("d"), out_specs=P("d")))(x))
 
 # %% [markdown]
-# New zeros do not vary, but their sum with a shard does. `jax.lax.pcast` changes only the type and sends nothing. Its backward pass follows below. `jnp.zeros_like(shard)` already varies.
+# New zeros do not vary, but their sum with a shard does. `jax.lax.pcast` changes only the type and sends nothing. *Where to take a gradient* covers its backward pass.
 #
 # ## The collectives, step by step
 # In every step of the figure, each device sends one block.
@@ -200,7 +200,7 @@ mapped = {name: jax.shard_map(COLLECTIVES[name], in_specs=P("d"), out_specs=out)
 figures.collectives(mapped, long.sharding, shape=long.shape)
 
 # %% [markdown]
-# Step through the figure. With `tiled=True`, `all_gather` concatenates along an existing axis, and `psum_scatter` and `all_to_all` divide an existing axis into n blocks. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is still varying, so `out_specs=P()` rejects it. *Gradients of collectives* below explains why.
+# With `tiled=True`, `all_gather` concatenates along an existing axis, and `psum_scatter` and `all_to_all` divide an existing axis into n blocks. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is still varying, so `out_specs=P()` rejects it, unless you pass `to="invarying"`.
 #
 # ## What a collective sends
 # An all-gather with a result of S elements takes n - 1 steps on a ring of n devices, and each device sends S / n elements in each step. A reduce-scatter of S elements sends as many. A ring all-reduce performs both.
@@ -221,7 +221,7 @@ figures.collectives(mapped, long.sharding, shape=long.shape)
 # - [ ] half as much as before | The blocks are half as large, but there are more steps.
 
 # %% [markdown]
-# Compiled programs state the size of each *result*, from which we compute what a device sends.
+# A compiled program states the size of each *result*. We apply the formulas to it.
 
 
 # %%
@@ -256,7 +256,7 @@ last = ", ".join(f"{name} {values[-1]:.3f}" for name, values in measured.items()
 plots.show(f"The elements that one device sends, divided by S, for two to eight devices. With eight devices: {last}.")
 
 # %% [markdown]
-# The lines of `all_gather`, `psum_scatter` and `all_to_all` coincide. If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. To estimate the time for a large array, multiply by the bytes of an element and divide by the bandwidth of a link. For a small one, the latency of each step dominates.
+# The lines of `all_gather`, `psum_scatter` and `all_to_all` coincide. If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. To estimate the time for a large array, multiply by the bytes of an element and divide by the bandwidth of a device. For a small one, the latency of each step dominates. On a ring, an all-to-all takes longer, because a block crosses every link on its way.
 #
 # ## Where to take a gradient
 # Here, the batch is partitioned and the weights are replicated. First, `jax.grad` is *outside*.
@@ -321,7 +321,7 @@ def cast_first(w, batch):
 compare("pcast, grad inside, then pmean", on_shards(cast_first))
 
 # %% [markdown]
-# The gradients are already equal, so their mean only costs a second all-reduce. Two ways are correct. **Differentiate the loss of the whole batch**, including the `pmean`. Or **cast the weights first** and reduce the gradients yourself. The second way can add up micro-batch gradients before it communicates.
+# It does not. The gradients are already equal, so their mean only costs a second all-reduce. Two ways are correct. **Differentiate the loss of the whole batch**, including the `pmean`. Or **cast the weights first** and reduce the gradients yourself.
 #
 # ## Gradients of collectives
 # We compile the backward pass of each collective.
@@ -334,7 +334,7 @@ for name, function in COLLECTIVES.items():
     print(f"{name:13s} backward: {', '.join(f'{one.kind} of {one.elements}' for one in found) or 'no collective'}")
 
 # %% [markdown]
-# A backward pass starts from the gradient with respect to the result. For `psum`, this gradient is the same on all devices, so the transpose is only a cast. For `all_gather`, the result is *varying*, so each device has its own gradient of the whole array. A reduce-scatter adds these gradients. FSDP depends on it. The transpose of a `ppermute` exchanges senders and receivers.
+# A backward pass starts from the gradient with respect to the result. For `psum`, this gradient is the same on all devices, so the transpose is only a cast. For `all_gather`, the result is *varying*, so each device has its own gradient of the whole array. A reduce-scatter adds these gradients. The transpose of a `ppermute` exchanges senders and receivers.
 
 
 # %%
@@ -350,7 +350,7 @@ print_collectives(jax.jit(fsdp).lower(wide, examples).compile())
 print("type of the gradient:", jax.typeof(jax.jit(fsdp)(wide, examples)))
 
 # %% [markdown]
-# Each device gathers 24 weights and receives its own row's gradient.
+# Each device gathers all 24 weights, and receives the gradient of its own row.
 #
 # ## When to use shard_map
 # Write most programs in Auto or Explicit mode. Use `shard_map` for a particular collective, a loop in which neighbours communicate, or a kernel on shards.

@@ -52,14 +52,14 @@ rng = np.random.default_rng(20)
 #
 # **What if each device computes with only the part of the weight that it stores?** This is *[tensor parallelism](../docs/glossary.md#tensor-parallelism)*. Several devices then share the work for the same examples, and communicate activations instead of weights. There are two ways to partition the weight in `x @ w`.
 #
-# - **By columns.** Each device multiplies the whole `x` by some columns of `w` and gets these columns of the result. Nothing is communicated.
-# - **By rows.** Each device multiplies some columns of `x` by the matching rows of `w` and gets a partial sum of the whole result. An all-reduce adds the partial sums.
+# - **By columns** (*column-parallel*). Each device multiplies the whole `x` by some columns of `w` and gets these columns of the result. Nothing is communicated.
+# - **By rows** (*row-parallel*). Each device multiplies some columns of `x` by the matching rows of `w` and gets a partial sum of the whole result. An all-reduce adds the partial sums.
 #
-# An MLP has two products, with an activation function in between. In the figure, the first weight is partitioned by columns, the second by rows.
+# An MLP has two products, with an activation function in between. The first weight is partitioned by columns, the second by rows.
 #
 # ![An MLP with tensor parallelism on two devices. Both devices have all tokens of the input. The first weight is partitioned by columns, so each device has half of the hidden units. The second weight is partitioned by rows, so each device has partial sums of the whole result, and an all-reduce adds them.](../images/tensor_parallel_layouts.svg)
 #
-# We first compute the figure without a mesh. An iteration of the loop is the work of one device.
+# We first compute this without a mesh. Each iteration of the loop does the work of one device.
 
 # %%
 TOKENS, D, F = (8, 16), 64, 256  # 8 examples of 16 tokens, the width of a token, the number of hidden units
@@ -81,7 +81,7 @@ whole = jax.nn.gelu(tokens @ w1) @ w2
 print("largest difference:", np.abs(partial_sums[0] + partial_sums[1] - whole).max())
 
 # %% [markdown]
-# The sum is the result of the whole MLP. Between the products, nothing is communicated, for two reasons.
+# The sum is the whole result. Between the products, nothing is communicated, for two reasons.
 #
 # 1. The activation function is elementwise, so each device can apply it to its own hidden units.
 # 2. Each device stores exactly the rows of `w2` that belong to its hidden units.
@@ -152,7 +152,7 @@ for name, (trained, data) in {"one device": alone, "4 x 2 devices": (params, bat
 print("layouts after training:", {name: w.sharding.spec for name, w in trained.items()})
 
 # %% [markdown]
-# The losses agree, and each device stores half of both weights. The layouts persist, because new parameters are computed from partitioned parameters and gradients.
+# The losses agree, and each device stores half of both weights.
 #
 # ## The backward pass
 
@@ -185,7 +185,7 @@ report(mlp, weights, SPECS, auto)
 # | `data` | the gradients of the two halves of the weights | 64 · 128 + 128 · 64 |
 # | `model` | the gradient of the input | 2 · 16 · 64 |
 #
-# In the backward pass, the two ways change roles. If `g` is the gradient of `x @ w1`, the gradient of `x` is `g @ w1.T`, and `w1.T` is partitioned by rows.
+# In the backward pass, the two ways change roles. If `g` is the gradient with respect to `x @ w1`, the gradient of `x` is `g @ w1.T`, and `w1.T` is partitioned by rows.
 #
 # | weight | forward pass | gradient of the input |
 # |---|---|---|
@@ -218,7 +218,7 @@ for function in (explicit_mlp, manual_mlp):
 # All modes have the same collectives. In Manual mode, JAX casts `x` to a value that varies along `model`. The all-reduce of the gradient of the input is the transpose of this cast (lesson 19).
 #
 # ## Attention heads
-# In attention, each *head* averages the values of all tokens, with weights from its queries and keys (lesson 25). Heads are independent until the output projection adds them, so they correspond to hidden units. The query, key and value weights are partitioned by columns, and the output weight by rows, so that each device has whole heads. Compare the all-reduces with those of the MLP.
+# In attention, each *head* averages the values of all tokens, with weights from its queries and keys (lesson 25). Heads are independent until the output projection adds them, so they correspond to hidden units. The weights of queries, keys and values have the shape (width, heads, K), and the output weight has (heads, K, width). Their axis of heads is partitioned, so each device has whole heads.
 
 # %%
 HEADS, K = 4, 16
@@ -249,7 +249,7 @@ for function, own_mesh in ((attention, auto), (explicit_attention, mesh), (manua
     report(function, heads, HEAD_SPECS, own_mesh)
 
 # %% [markdown]
-# All modes have the same collectives, with one all-reduce in the forward pass. But the last all-reduce of the gradient is three times as large as that of the MLP. Queries, keys and values each contribute to the gradient of `x`, and each contribution is all-reduced. In Manual mode, JAX casts `x` once for each product. If you cast it before the products, each device adds its contributions first.
+# All modes have the same collectives, with one all-reduce in the forward pass. But the last all-reduce of the gradient is three times as large as that of the MLP. Queries, keys and values each contribute to the gradient of `x`, and this program all-reduces each contribution. (Compilers for accelerators may add them first.) In Manual mode, JAX casts `x` once for each product. If you cast it before the products, each device adds its contributions first.
 
 
 # %%
@@ -264,10 +264,10 @@ def cast_once(params, x):
 report(cast_once, heads, HEAD_SPECS, mesh)
 
 # %% [markdown]
-# Now the last all-reduce is as large as that of the MLP. The number of heads must be divisible by M, the number of devices along `model`.
+# The number of heads must be divisible by M, the number of devices along `model`.
 #
 # ## Sequence parallelism
-# Between attention and the MLP, all devices along `model` store and normalise copies of the same tokens. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by their position in the sequence. An all-gather precedes the first product, and a reduce-scatter replaces the all-reduce.
+# Between attention and the MLP, all devices along `model` store and normalize copies of the same tokens. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by their position in the sequence. An all-gather precedes the first product, and a reduce-scatter replaces the all-reduce.
 #
 # ![An MLP with tensor and sequence parallelism on two devices. Each device has half of the tokens before and after. An all-gather precedes the product with the first weight, which is partitioned by columns. A reduce-scatter follows the product with the second weight, which is partitioned by rows. It adds the partial sums and leaves each device the sums of its own tokens.](../images/sequence_parallel_layouts.svg)
 
@@ -371,7 +371,7 @@ for t in (8192, 16384):
     print(f"ratio {communicate / compute:.2f}")
 
 # %% [markdown]
-# But the ratio depends on M. Where does it reach one?
+# But the ratio depends on M. Up to one, communication can be hidden behind computation. Where does it reach one?
 
 # %%
 chip, d, f = "H100, in a node", 8192, 28_672  # change these and run the cell again
@@ -397,7 +397,7 @@ print("both times are equal at M =", equal)
 # %% [markdown]
 # With 2 bytes per element, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**.
 #
-# Inside a node of H100s, or along one axis of TPUs, this limit is between 13 and 16. Between nodes, it is 2.4. So on H100s, tensor parallelism usually stays inside a node of eight.
+# Inside a node of H100s, or along one axis of TPUs, this limit is between 13 and 16. Between nodes, it is 2.4. So on H100s, tensor parallelism usually stays inside a node of eight. The backward pass computes twice as much and communicates as much.
 #
 # The core ends here.
 
@@ -582,7 +582,7 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 # | in older code | now |
 # |---|---|
 # | `pjit(f, in_axis_resources=..., out_axis_resources=...)` | `jax.jit`, with shardings of the arguments, or `in_shardings` and `out_shardings` |
-# | `with mesh:` and `with_sharding_constraint(x, P(...))` | `with jax.set_mesh(mesh):`. On Explicit axes `out_sharding=P(...)` or `jax.reshard` |
+# | `with mesh:` and `with_sharding_constraint(x, P(...))` | `with jax.set_mesh(mesh):`, and on Explicit axes `out_sharding=P(...)` or `jax.reshard` |
 # | `PositionalSharding(devices).reshape(4, 2)` | `jax.make_mesh((4, 2), ("data", "model"))` and `P` |
 # | `xmap` with named axes for model parallelism | `jax.shard_map` |
 # | `flax.linen.with_partitioning`, logical axis rules | in NNX, an `out_sharding` in the metadata of a Param |

@@ -41,7 +41,7 @@ rng = np.random.default_rng(21)
 
 # %% [markdown]
 # ## One device, one part of the layers
-# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** The layers of one device are a *stage*, which needs the results of the stage before it. In **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**, the batch is split into [micro-batches](../docs/glossary.md#micro-batch), so that the stages can work on different micro-batches at the same time.
+# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** The layers of one device are a *stage*, which needs the results of the stage before it. If the whole batch passed through the stages at once, only one of them would work at a time. In **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**, the batch is split into [micro-batches](../docs/glossary.md#micro-batch), so that the stages can work on different micro-batches at the same time.
 #
 # ![A pipeline of four stages with six micro-batches. Each row is a device, each column a step of time. Micro-batch 0 moves along the diagonal from stage 0 to stage 3, and the next micro-batches follow one step behind. In the first three and the last three steps, some devices are idle. Below, the gradients move back from stage 3 to stage 0.](../images/pipeline_ticks.svg)
 #
@@ -83,7 +83,7 @@ plots.show(f"The points are on the lines of the formula. Eight stages: {idle[0]:
 figures.pipeline(stages=4, micro_batches=6, schedule="GPipe")
 
 # %% [markdown]
-# In the figure, backward passes take two steps. For a small bubble, use many more micro-batches than stages. Each micro-batch needs at least one example on each device, which limits M.
+# In this figure, a backward pass takes two steps. For a small bubble, use many more micro-batches than stages. Each micro-batch needs at least one example on each device, which limits M.
 #
 # ## A pipeline in shard_map
 # Our network has eight residual blocks. The mesh has four stages, with two data-parallel devices each, so each stage stores two blocks.
@@ -109,7 +109,7 @@ def all_blocks(weights, x):  # one device, or one stage
 # %% [markdown]
 # All devices run the same loop. Its iterations are the columns of the forward passes in the figure. In iteration t, stage s works on micro-batch t - s. Stage 0 reads micro-batch t, and every other stage uses the activations that it received. A permute sends the result to the next stage.
 #
-# A device cannot skip an iteration, so in the bubble it computes results that are never used. For example, stage 0 reads the last micro-batch several times.
+# All devices take part in the permute of every iteration, so in the bubble a device computes results that are never used.
 
 
 # %%
@@ -194,7 +194,7 @@ for cast in ((), ("data",)):
 # ## Experts
 # A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** replaces the MLP of a layer with many MLPs, the *experts*. A *router* chooses one or a few experts per token, so the work per token does not grow with the number of experts.
 #
-# The router is a matrix that computes one logit per expert. In *top-1 routing*, a token goes to the expert with the largest logit. The result is multiplied by the softmax probability of this expert, the *gate*.
+# The router is a matrix that computes one logit per expert. In *top-1 routing*, a token goes to the expert with the largest logit. The result is multiplied by the softmax probability of this expert, the *gate*. The choice itself has no gradient, so the router learns through the gate only.
 
 # %%
 row = jax.make_mesh((8,), ("expert",), devices=eight)
@@ -255,8 +255,8 @@ with jax.set_mesh(None):
 # %%
 def dispatch_mask(choice, capacity):
     """choice (tokens, experts), one-hot -> (tokens, experts, capacity), with a 1 at the place of each token."""
-    row = jax.nn.one_hot(places(choice), capacity)  # zeros for places beyond the capacity
-    return choice[:, :, None] * row[:, None]  # only for the chosen expert
+    slot = jax.nn.one_hot(places(choice), capacity)  # zeros for places beyond the capacity
+    return choice[:, :, None] * slot[:, None]  # only for the chosen expert
 
 
 with jax.set_mesh(None):
@@ -268,7 +268,7 @@ print("buffer of expert 0:", buffer[0], "  of expert 1:", buffer[1])
 print("combined:", combined)
 
 # %% [markdown]
-# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e. There, row i of the received buffer has the tokens of device i. A second all-to-all returns the results. The figure adds a second device to the example. The next function contains its steps, left to right.
+# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e. There, row i of the received buffer has the tokens of device i. A second all-to-all returns the results. The figure adds a second device to the example.
 #
 # ![Two devices with four tokens each and one expert each, with a capacity of two. Tokens are coloured by their expert. Each device copies its tokens into a buffer with a row for each expert, and drops the fourth token. An all-to-all exchanges the rows, so that device 0 has the tokens of both devices for expert 0, and device 1 those for expert 1. After a second all-to-all, each device combines the results of its own tokens. The result of a dropped token is 0.](../images/expert_dispatch.svg)
 
@@ -333,20 +333,16 @@ plots.show(
 )
 
 # %% [markdown]
-# A larger capacity drops fewer tokens, but the all-to-alls send more.
-#
 # ## Which mesh for which model?
-# Each kind of parallelism communicates different arrays.
-#
 # | | each device stores | and communicates |
 # |---|---|---|
 # | data parallelism (DP) | all parameters | gradients |
 # | FSDP (lesson 18) | a part of all parameters | parameters and gradients |
 # | tensor parallelism (TP, lesson 20) | a part of all parameters | activations, four times for each layer (forward and backward, attention and MLP) |
 # | pipeline (PP) | some of the layers | activations between stages, and their gradients |
-# | expert parallelism (EP) | some of the experts | tokens, for each layer with experts |
+# | expert parallelism (EP) | some of the experts, all other parameters | tokens, for each layer with experts, and gradients of the other parameters |
 #
-# The number of parameters does not depend on the batch, but the number of activations grows with it. So for a large batch, FSDP is often the best choice. *Deeper: which mesh for which model?* estimates times.
+# A larger batch takes longer to compute, which hides the communication of parameters. So for a large batch, FSDP is often the best choice.
 #
 # The core ends here.
 
@@ -448,7 +444,7 @@ print_plan(plan(P=8e9, layers=32, width=4096, batch=32, sequence=8192, n=32))
 # So FSDP is best for this model. To plan for your own devices, pass their memory, peak rate and bandwidth as `chip`.
 #
 # ### A model with experts
-# In expert parallelism (EP), each device stores one expert of every layer, and all other parameters. The gradients of the other parameters are all-reduced, as in DP. Each layer has four all-to-alls of the B / N tokens of a device, two in each direction. So a device sends 4 r L B d / N elements in addition. A token uses one of N experts.
+# In expert parallelism (EP), each device stores one expert of every layer, and all other parameters. The gradients of the other parameters are all-reduced, as in DP. Each layer has four all-to-alls of the B / N tokens of a device, two in the forward and two in the backward pass. On a ring, a block crosses N / 2 links on average, and every device on its way forwards it. So each link carries 4 (N - 1) / 2 · L B d / N elements in addition. With direct links, as in a server with NVLink, a device would send 4 r L B d / N. A token uses one of N experts.
 
 
 # %%
@@ -459,7 +455,7 @@ def plan_experts(experts, shared, layers, width, batch, sequence, n, chip=V5P):
     table = plan(experts + shared, layers, width, batch, sequence, n, chip)
     table = {k: (size, compute * used / (experts + shared), send) for k, (size, compute, send) in table.items()}
     size = 16 * used + 2 * layers * tokens * width / n
-    elements = 2 * r * shared + 4 * r * layers * tokens * width / n
+    elements = 2 * r * shared + 4 * (n - 1) / 2 * layers * tokens * width / n
     return table | {"EP": (size, table["FSDP"][1], 2 * elements / chip["bandwidth"])}
 
 
@@ -467,7 +463,7 @@ print("32 experts of 4 billion parameters, and 1 billion other parameters")
 print_plan(plan_experts(128e9, 1e9, layers=32, width=4096, batch=32, sequence=8192, n=32))
 
 # %% [markdown]
-# FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 0.12 s.
+# FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 1.4 s on a ring. This is much less, but longer than computing, so experts need fast, direct links.
 #
 # ### When FSDP reaches its limit
 # FSDP sends parameters, so its cost does not depend on the batch. Computing takes longer for a larger batch. Above which batch size does computing take longer than sending? We plan the model with 8 billion parameters for several batches.
@@ -494,7 +490,7 @@ plots.show(
 )
 
 # %% [markdown]
-# For any batch above the intersection, sending with FSDP can be hidden behind computing. TP and PP send activations, so the ratio of their sending to computing is fixed. In this model, TP always takes longer to send than to compute. If N grows and the batch stays the same, computing becomes shorter, but FSDP still sends all parameters. Then a second axis is needed. Large models often combine axes:
+# For any batch above the intersection, sending with FSDP can be hidden behind computing. TP and PP send activations, so the ratio of their sending to computing is fixed. With 32 devices, TP takes longer to send than to compute for every batch. With four devices, it would not. If N grows and the batch stays the same, computing becomes shorter, but FSDP still sends all parameters. Then a second axis is needed. Large models often combine axes:
 #
 # 1. FSDP along `data`, as long as computing takes longer than sending.
 # 2. TP along the fastest links, if each device has too few tokens for FSDP.
@@ -643,7 +639,7 @@ for visits in (1, 2, 4):
 # ## Deeper: balance the experts
 # There are two ways to make a router use all experts equally. The first is a [load-balancing loss](../docs/glossary.md#load-balancing-loss), as in the [Switch Transformer](https://arxiv.org/abs/2101.03961). For E experts it is E · Σ f · p, a sum over the experts. Here f is the fraction of the tokens that choose an expert, and p is the mean of its probability over all tokens. If both are uniform, the loss is 1. It is larger if experts with many tokens also have high probabilities. In training, you add it to the main loss with a small factor. You compute it in the exercise "A loss that balances experts".
 #
-# The second way needs no gradient. [DeepSeek-V3](https://arxiv.org/abs/2412.19437) uses it together with a small loss. Each expert has a *bias*, which is added to its logits for the choice, but not for the gate. After each step, the biases of experts with more tokens than the mean decrease by a constant, and the biases of experts with fewer tokens increase. The counts need a `psum`, because each device has only a part of the tokens.
+# The second way needs no gradient. [DeepSeek-V3](https://arxiv.org/abs/2412.19437) uses it together with a small loss. Each expert has a *bias*, which is added to its score for the choice, but not for the gate. (In DeepSeek-V3, the score is the sigmoid of the logit. Here, it is the logit.) After each step, the biases of experts with more tokens than the mean decrease by a constant, and the biases of experts with fewer tokens increase. The counts need a `psum`, because each device has only a part of the tokens.
 
 
 # %%
@@ -879,7 +875,7 @@ for name, (function, in_specs, arrays, argnums, stored, sends) in CASES.items():
     )
 
 # %% [markdown]
-# The bytes of the parameters agree exactly. The bytes that are sent also agree, except for the pipeline. Its permutes also run in the bubble, so in each direction it sends in M + S - 1 = 23 iterations instead of 16.
+# The bytes of the parameters agree exactly. The bytes that are sent also agree, except for the pipeline. (For EP, they are those that a device sends directly, not those that it forwards on a ring.) Its permutes also run in the bubble, so in each direction it sends in M + S - 1 = 23 iterations instead of 16.
 #
 # ## Deeper: published configurations
 # How close are such formulas to real runs? Two publications state the mesh, the batch and the achieved speed of each device.
@@ -1009,7 +1005,7 @@ print_error(lambda: jax.jit(split).trace(shard(np.ones((96, 2), np.float32))), l
 # |---|---|
 # | `jax.experimental.maps.xmap` over stages | `jax.shard_map`. `xmap` was removed. |
 # | `jax.pmap` with one stage per device | `jax.shard_map`, with a mesh of more axes |
-# | a buffer with a leading stage axis, `vmap` over stages and `jnp.roll` (GSPMD pipelines) | still works in Auto mode, or `ppermute` in `shard_map` |
+# | a buffer with a leading stage axis, `vmap` over stages and `jnp.roll` (GSPMD pipelines) | this still works in Auto mode. In `shard_map`, use `ppermute`. |
 # | `jax.lax.pvary(value, "stage")` | `jax.lax.pcast(value, "stage", to="varying")` |
 # | `mesh_utils.create_device_mesh` and `Mesh(...)` | `jax.make_mesh(sizes, names)` |
 # | `jax.lax.all_to_all` inside `pmap` or `xmap` | inside `jax.shard_map`, usually with `tiled=True` |
@@ -1027,6 +1023,6 @@ print_error(lambda: jax.jit(split).trace(shard(np.ones((96, 2), np.float32))), l
 # | more parameters, but not more operations per token | experts, and a router |
 # | static shapes | a capacity, beyond which tokens are dropped |
 # | experts on different devices | a buffer (experts, capacity, width) and two `jax.lax.all_to_all` |
-# | a mesh | FSDP for large batches |
+# | little communication with a large batch | FSDP |
 #
 # The JAX documentation has a page on [manual parallelism](https://docs.jax.dev/en/latest/201/shard-map.html). In the first exercise, you distribute layers over stages.
