@@ -569,7 +569,7 @@ orders = {"GPipe": gpipe_order, "1F1B": one_f_one_b_order}
 figures.pipeline(stages=4, micro_batches=8, schedule="1F1B", schedules=orders)
 
 # %% [markdown]
-# In the figure, move the slider to see how many micro-batches each stage stores. You can also pass a schedule of your own. Both schedules end at the same time, and their bubbles are as large as the formula states. But a stage stores the residuals of each forward pass until the backward pass of the same micro-batch. How many micro-batches does a stage store at most?
+# In the figure, move the slider to see how many micro-batches each stage stores. Both schedules end at the same time, and their bubbles are as large as the formula states. But a stage stores the residuals of each forward pass until the backward pass of the same micro-batch. How many micro-batches does a stage store at most?
 
 
 # %%
@@ -1006,8 +1006,6 @@ print_error(lambda: jax.jit(split).trace(shard(np.ones((96, 2), np.float32))), l
 # | `jax.experimental.maps.xmap` over stages | `jax.shard_map`. `xmap` was removed. |
 # | `jax.pmap` with one stage per device | `jax.shard_map`, with a mesh of more axes |
 # | a buffer with a leading stage axis, `vmap` over stages and `jnp.roll` (GSPMD pipelines) | this still works in Auto mode. In `shard_map`, use `ppermute`. |
-# | `jax.lax.pvary(value, "stage")` | `jax.lax.pcast(value, "stage", to="varying")` |
-# | `mesh_utils.create_device_mesh` and `Mesh(...)` | `jax.make_mesh(sizes, names)` |
 # | `jax.lax.all_to_all` inside `pmap` or `xmap` | inside `jax.shard_map`, usually with `tiled=True` |
 # | all experts on all tokens, with masks | `jax.lax.ragged_dot` |
 
