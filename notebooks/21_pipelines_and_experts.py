@@ -369,7 +369,7 @@ def train(loss, params, batch, steps=50):
 
 
 # %% [markdown]
-# Do the two losses stay equal over 50 steps?
+# Do both losses stay equal?
 
 # %%
 with jax.set_mesh(mesh):
@@ -401,7 +401,7 @@ print("type of the trained weights:", jax.typeof(trained["w1"]))
 # | tensor parallelism (TP) | four all-reduces of activations in each layer (lesson 20) | 4 L · 2 r B d |
 # | pipeline (PP) | permutes of activations, and of their gradients | 2 B d |
 #
-# Computing takes 6 operations for each token and parameter, and PP adds the bubble. A stored parameter takes 16 bytes (lesson 18). We plan for [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p), and assume that each device sends over one of its links. (Lesson 20 assumes a closed ring, on which it sends over two.)
+# Computing takes 6 operations for each token and parameter, and PP adds the bubble. A stored parameter takes 16 bytes (lesson 18). We plan for [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p), and assume that each device sends over one of its links.
 
 # %%
 # Stated for a chip: 95 GB, 459 TFLOP/s in bfloat16, and 1200 GB/s over its six links in both directions together.
@@ -569,7 +569,7 @@ orders = {"GPipe": gpipe_order, "1F1B": one_f_one_b_order}
 figures.pipeline(stages=4, micro_batches=8, schedule="1F1B", schedules=orders)
 
 # %% [markdown]
-# In the figure, move the slider to see how many micro-batches each stage stores. Both schedules end at the same time, and their bubbles are as large as the formula states. But a stage stores the residuals of each forward pass until the backward pass of the same micro-batch. How many micro-batches does a stage store at most?
+# Both schedules end at the same time, and their bubbles are as large as the formula states. But a stage stores the residuals of each forward pass until the backward pass of the same micro-batch. How many micro-batches does a stage store at most?
 
 
 # %%
@@ -637,9 +637,9 @@ for visits in (1, 2, 4):
 # With four stages on each device, the idle fraction falls from 27% to 9%. But a micro-batch is sent v S - 1 times instead of S - 1 times.
 #
 # ## Deeper: balance the experts
-# There are two ways to make a router use all experts equally. The first is a [load-balancing loss](../docs/glossary.md#load-balancing-loss), as in the [Switch Transformer](https://arxiv.org/abs/2101.03961). For E experts it is E · Σ f · p, a sum over the experts. Here f is the fraction of the tokens that choose an expert, and p is the mean of its probability over all tokens. If both are uniform, the loss is 1. It is larger if experts with many tokens also have high probabilities. In training, you add it to the main loss with a small factor. You compute it in the exercise "A loss that balances experts".
+# There are two ways to make a router use all experts equally. The first is a [load-balancing loss](../docs/glossary.md#load-balancing-loss), as in the [Switch Transformer](https://arxiv.org/abs/2101.03961). For E experts it is E · Σ f · p, a sum over the experts. Here f is the fraction of the tokens that choose an expert, and p is the mean of its probability over all tokens. If both are uniform, the loss is 1. It is larger if experts with many tokens also have high probabilities. In training, you add it to the main loss with a small factor.
 #
-# The second way needs no gradient. [DeepSeek-V3](https://arxiv.org/abs/2412.19437) uses it together with a small loss. Each expert has a *bias*, which is added to its score for the choice, but not for the gate. (In DeepSeek-V3, the score is the sigmoid of the logit. Here, it is the logit.) After each step, the biases of experts with more tokens than the mean decrease by a constant, and the biases of experts with fewer tokens increase. The counts need a `psum`, because each device has only a part of the tokens.
+# The second way needs no gradient. [DeepSeek-V3](https://arxiv.org/abs/2412.19437) uses it together with a small loss. Each expert has a *bias*, which is added to its score for the choice, but not for the gate. (Here, the score is the logit.) After each step, the biases of experts with more tokens than the mean decrease by a constant, and the biases of experts with fewer tokens increase. The counts need a `psum`, because each device has only a part of the tokens.
 
 
 # %%
@@ -679,7 +679,7 @@ plots.show(
 )
 
 # %% [markdown]
-# The fractions fall and rise by small amounts around 1/8, because a bias always changes by the same constant. Fewer tokens are dropped. The gate does not contain the bias, so the main loss has no gradient with respect to the bias.
+# Fewer tokens are dropped. The gate does not contain the bias, so the main loss has no gradient with respect to the bias.
 #
 # ## Deeper: the cost of the mask
 # Dispatch and combine multiply every token by every place of the buffer. How do the operations of these products compare with those of the experts?
@@ -690,7 +690,7 @@ of_experts = 4 * EXPERTS * 16 * width * 32  # two products for each place of the
 print(f"operations of one device: {compiled.cost_analysis()['flops']:,.0f}, of the experts alone: {of_experts:,}")
 
 # %% [markdown]
-# The products with the mask need more than twice as many operations as the experts, and this ratio grows with the tokens of a device. In the exercise "Send tokens to their experts", you copy the rows by their indices instead. The modes `drop` and `fill` of `.at` (lesson 01) treat places beyond the capacity as a mask does.
+# The products with the mask need more than twice as many operations as the experts, and this ratio grows with the tokens of a device. In the exercise "Send tokens to their experts", you copy the rows by their indices instead.
 #
 # ## Deeper: experts without a capacity
 # On one device, no token has to be dropped. If you sort the tokens by expert, each expert multiplies a block of consecutive rows. The blocks have different sizes, but the sum of the sizes is always the number of tokens, so all shapes are static. `jax.lax.ragged_dot(lhs, rhs, group_sizes)` computes these products. `lhs` has the shape (tokens, k), `rhs` has the shape (experts, k, n), and `group_sizes` contains one size for each expert. How many operations does the program need?
@@ -716,20 +716,8 @@ with jax.set_mesh(None):
     print(f"flops: needed {needed:,}, ragged_dot {ragged.cost_analysis()['flops']:,.0f}, dense {dense:,.0f}")
 
 # %% [markdown]
-# The values match the dense reference, and no token is dropped. But compiled for a CPU, the program performs about as many operations as the dense reference. So read the program of your accelerator before you rely on a gain. Between devices, `jax.lax.ragged_all_to_all` sends blocks of different sizes. XLA does not support this operation on CPUs, so the next cell raises an error there.
-
-
-# %%
-def exchange(values):
-    one = jnp.ones(8, jnp.int32)
-    offsets, mine = jnp.arange(8, dtype=jnp.int32), jnp.full(8, jax.lax.axis_index("expert"))
-    return jax.lax.ragged_all_to_all(values, values, offsets, one, mine, one, axis_name="expert")
-
-
-swapped = jax.jit(jax.shard_map(exchange, mesh=row, in_specs=P("expert"), out_specs=P("expert"), check_vma=False))
-print_error(lambda: swapped(shard(np.arange(64, dtype=np.float32))))
-
-# %% [markdown]
+# The values match the dense reference, and no token is dropped. But compiled for a CPU, the program performs about as many operations as the dense reference. So read the program of your accelerator before you rely on a gain. Between devices, `jax.lax.ragged_all_to_all` sends blocks of different sizes. XLA does not support this operation on CPUs.
+#
 # ## Deeper: several experts for each token
 # In *top-k routing*, each token goes to the k experts with the largest logits. The gates are the softmax of these k logits, so they add up to 1. On each device, the first choices of all tokens get their places before the second choices. So the mask has one more axis than in the core, for the k choices. Which choices are dropped more often?
 
@@ -959,11 +947,10 @@ plots.show(f"The formulas against published times. {'. '.join(told)}.")
 # No compiler moved the all-reduce out of the loop. So the cast before the loop is worth a line on every device.
 #
 # ## Deeper: mistakes and their errors
-# Most mistakes concern types. The next cells provoke three errors.
+# Most mistakes concern types. The next cells provoke two errors.
 #
 # 1. The carry starts with zeros, which do not vary, but the received activations do.
 # 2. The results differ between stages, but `out_specs` does not name `stage`. They need a `psum` first.
-# 3. An all-to-all splits an axis into equal blocks, but the size of the axis is not divisible by the number of devices.
 
 
 # %%
@@ -989,8 +976,6 @@ varying_start, fixed_start = lambda xs: jnp.zeros_like(xs[0]), lambda xs: jnp.ze
 add = lambda results: jax.lax.psum(results, "stage")
 print_error(lambda: traced(fixed_start, add), length=360)
 print_error(lambda: traced(varying_start, lambda results: results), length=360)
-split = jax.shard_map(lambda v: jax.lax.all_to_all(v, "expert", 0, 0, tiled=True), mesh=row, out_specs=P("expert"))
-print_error(lambda: jax.jit(split).trace(shard(np.ones((96, 2), np.float32))), length=300)
 
 # %% [markdown]
 # Other mistakes raise no error.
@@ -1003,10 +988,8 @@ print_error(lambda: jax.jit(split).trace(shard(np.ones((96, 2), np.float32))), l
 #
 # | in older code | now |
 # |---|---|
-# | `jax.experimental.maps.xmap` over stages | `jax.shard_map`. `xmap` was removed. |
-# | `jax.pmap` with one stage per device | `jax.shard_map`, with a mesh of more axes |
+# | `jax.pmap` or `xmap` over stages | `jax.shard_map` |
 # | a buffer with a leading stage axis, `vmap` over stages and `jnp.roll` (GSPMD pipelines) | this still works in Auto mode. In `shard_map`, use `ppermute`. |
-# | `jax.lax.all_to_all` inside `pmap` or `xmap` | inside `jax.shard_map`, usually with `tiled=True` |
 # | all experts on all tokens, with masks | `jax.lax.ragged_dot` |
 
 # %% [markdown]
