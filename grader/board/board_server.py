@@ -23,7 +23,7 @@ import sqlite3
 import time
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 from tornado.httpserver import HTTPServer
@@ -396,7 +396,11 @@ class Live(WebSocketHandler):
 class Page(Handler):
     """The page and its two files. They are the same for everyone: what they show depends on the token."""
 
-    TYPES = {"board.html": "text/html", "board.js": "text/javascript", "board.css": "text/css"}  # noqa: RUF012
+    TYPES: ClassVar[dict[str, str]] = {
+        "board.html": "text/html",
+        "board.js": "text/javascript",
+        "board.css": "text/css",
+    }
 
     def get(self, name: str = "") -> None:
         name = name or "board.html"

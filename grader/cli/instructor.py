@@ -295,7 +295,7 @@ def board(
     port: Annotated[
         int | None, Option("--port", metavar="N", min=1, max=65535, help="The port to listen on. [default: 8300]")
     ] = None,
-    lan: Annotated[bool, Option("--lan", help="Accept connections from other machines.")] = False,
+    lan: Annotated[bool | None, Option("--lan/--no-lan", help="Accept connections from other machines.")] = None,
     judge: Annotated[
         bool, Option("--judge", help="Grade learners' saved notebooks on this machine, hidden checks included.")
     ] = False,
@@ -337,9 +337,8 @@ def board(
             log = EventLog(path)
     except WorkshopInUse:
         raise fail("The board of this workshop is running. Stop it with Ctrl-C first.") from None
-    stored = json.loads(log.setting("listen", json.dumps([lan, port or 8300])))
-    lan, port = lan or stored[0], port or stored[1]
-    log.replace_setting("listen", json.dumps([lan, port]))
+    before = json.loads(log.setting("listen", json.dumps([False, 8300])))
+    lan, port = before[0] if lan is None else lan, port or before[1]
     names = log.setting("lessons", " ".join(lessons or ())).split()
     patterns = json.loads(log.setting("watch", json.dumps([str(Path(one).absolute()) for one in watch or ()])))
     judges = log.setting("judge", "yes" if judge or watch else "") == "yes"
@@ -352,6 +351,7 @@ def board(
         except OSError as problem:
             reason = f"Port {port} cannot be used: {problem.strerror}"
             raise fail(f"{reason}. Pass another one: grader board --port {port + 1}") from None
+        log.replace_setting("listen", json.dumps([lan, port]))
         opened.address = address = f"http://{board_server.lan_address() if lan else '127.0.0.1'}:{port}/"
         echo(f"The workshop {'resumes' if resumes else 'begins'}: {', '.join(names)}.")
         if resumes and lessons and names != lessons:
