@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -46,7 +47,7 @@ def nbgrader(course: Path, *words: str, timeout: float = 300) -> subprocess.Comp
 
 def rows(course: Path) -> Rows:
     """All that nbgrader's database says of submissions, but for the numbers that it gives its rows."""
-    with sqlite3.connect(course / "gradebook.db") as opened:
+    with contextlib.closing(sqlite3.connect(course / "gradebook.db")) as opened, opened:
         return {name: sorted(opened.execute(query).fetchall(), key=repr) for name, query in QUERIES.items()}
 
 

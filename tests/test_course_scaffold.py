@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -134,7 +135,7 @@ def grades(grader: Grader, mine: Path) -> None:
     assert [c["misconception"] for c in results["partly"]["checks"] if c["exercise"] == "small-triple"] == [
         "Doubles."
     ] * 2
-    with sqlite3.connect(mine / "gradebook.db") as database:
+    with contextlib.closing(sqlite3.connect(mine / "gradebook.db")) as database, database:
         [(stored,)] = database.execute("select sum(auto_score) from grade").fetchall()
     assert stored == 6
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
@@ -43,7 +44,10 @@ def hand_in(root: Path, learner: str, answers: dict[str, str]) -> None:
 
 
 def rows(root: Path) -> list[tuple[object, ...]]:
-    with sqlite3.connect(f"file:{root}/gradebook.db?mode=ro", uri=True, timeout=30) as opened:
+    with (
+        contextlib.closing(sqlite3.connect(f"file:{root}/gradebook.db?mode=ro", uri=True, timeout=30)) as opened,
+        opened,
+    ):
         return opened.execute(GRADES).fetchall()
 
 
@@ -114,7 +118,7 @@ def by(progress: Progress) -> list[str]:
 
 
 def change(root: Path, statement: str) -> None:
-    with sqlite3.connect(root / "gradebook.db") as opened:
+    with contextlib.closing(sqlite3.connect(root / "gradebook.db")) as opened, opened:
         assert opened.execute(statement).rowcount > 0
 
 
@@ -235,7 +239,10 @@ def test_two_graders_and_a_person_lose_nothing(course: Path, stored: Path) -> No
     """Two store the same class at once, and somebody gives grades by hand meanwhile, as Formgrader would."""
     running = [start(course), start(course)]
     given: set[str] = set()
-    with sqlite3.connect(course / "gradebook.db", timeout=60, isolation_level=None) as person:
+    with (
+        contextlib.closing(sqlite3.connect(course / "gradebook.db", timeout=60, isolation_level=None)) as person,
+        person,
+    ):
         reader = sqlite3.connect(course / "gradebook.db", isolation_level=None)
         while any(one.poll() is None for one in running):
             for (name,) in person.execute("select id from grade").fetchall():
@@ -378,7 +385,7 @@ def test_a_database_on_a_network_keeps_the_older_journal(kind: str, where: str, 
 
 
 def test_others_read_while_one_writes(full: Path) -> None:
-    with sqlite3.connect(full / "gradebook.db") as opened:
+    with contextlib.closing(sqlite3.connect(full / "gradebook.db")) as opened, opened:
         assert opened.execute("pragma journal_mode").fetchone() == ("wal",)
         found = opened.execute("select name from sqlite_master where type = 'index' and name like 'ix_%'").fetchall()
     assert {name for (name,) in found} == {f"ix_{table}_{column}" for table, column in nbgrader_database.LOOKED_UP}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import shutil
@@ -66,7 +67,7 @@ def test_the_database_holds_our_points(course: Path, ours: dict[str, dict[str, f
         join submitted_assignment on submitted_assignment.id = submitted_notebook.assignment_id
         join student on student.id = submitted_assignment.student_id
     """
-    with sqlite3.connect(course / "gradebook.db") as database:
+    with contextlib.closing(sqlite3.connect(course / "gradebook.db")) as database, database:
         rows = database.execute(query).fetchall()
     stored: dict[str, dict[str, float]] = {}
     for learner, cell, score, manual in rows:
