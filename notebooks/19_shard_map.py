@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 19 · shard_map: code for each device
 #
-# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/19_shard_map/19_shard_map.ipynb).* After the core, you can write the program of one device, choose its collectives, compute how much they send, and take gradients that are reduced exactly once.
+# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/19_shard_map/19_shard_map.ipynb).* After the core, you can write the program of one device, choose its collectives, compute how much they send, and take gradients that are reduced once.
 #
-# **Prerequisites.** Gradients (lesson 04), `scan` (08), meshes and collectives (16), Explicit axes (17), data parallelism (18). Try to answer these questions from memory.
+# **Prerequisites.** Gradients (lesson 04), `scan` (08), meshes and collectives (16), Explicit axes (17), data parallelism (18). Answer these questions from memory.
 #
 # 1. From 16: Each of eight devices has an array of shape `(16,)`. What does each device have after an [all-reduce](../docs/glossary.md#all-reduce), and what after a [reduce-scatter](../docs/glossary.md#reduce-scatter)?
 #
@@ -86,7 +86,7 @@ x = jax.device_put(np.arange(16, dtype=np.float32), P("d"))
 
 
 def show(shard):
-    print(shard)
+    print(shard)  # the shard of each device, or with jit its type. jax.debug.print always shows the values.
     return shard
 
 
@@ -160,10 +160,10 @@ print_error(lambda: jax.jit(jax.shard_map(from_zeros, in_specs=P("d"), out_specs
 print(jax.jit(jax.shard_map(from_varying_zeros, in_specs=P("d"), out_specs=P("d")))(x))
 
 # %% [markdown]
-# New zeros do not vary, but their sum with a shard does. `jax.lax.pcast` changes only the type and sends nothing. *Where to take a gradient* covers its backward pass.
+# New zeros do not vary, but their sum with a shard does. `jax.lax.pcast` changes only the type and sends nothing.
 #
 # ## The collectives, step by step
-# In every step of the figure, each device sends one block.
+# In every step, each device sends one block.
 #
 # ![Five collectives on eight devices, with the contents of every device after each step. All-gather: each device starts with one block and passes on the block that it received last, so after seven steps all devices have all eight blocks. Reduce-scatter: each device starts with eight addends and passes on a growing sum, so after seven steps each device has one complete sum. All-reduce: a reduce-scatter followed by an all-gather, fourteen steps. All-to-all: in step s each device sends one block to the device s positions further, so after seven steps rows and columns are exchanged. Permute: one step, each device receives the block of its neighbour.](../images/shard_map_collectives.svg)
 
@@ -221,7 +221,7 @@ figures.collectives(mapped, long.sharding, shape=long.shape)
 # - [ ] half as much as before | The blocks are half as large, but there are more steps.
 
 # %% [markdown]
-# A compiled program states the size of each *result*. We apply the formulas to it.
+# The formulas are applied to the sizes of the *results* in compiled programs.
 
 
 # %%
@@ -235,7 +235,7 @@ def sent(one):
 
 
 # %%
-sizes, measured = (2, 3, 4, 5, 6, 7, 8), {name: [] for name in COLLECTIVES}
+sizes, ratios = (2, 3, 4, 5, 6, 7, 8), {name: [] for name in COLLECTIVES}
 for n in sizes:
     smaller = jax.make_mesh((n,), ("d",), devices=eight[:n])
     for name, function in COLLECTIVES.items():
@@ -243,20 +243,24 @@ for n in sizes:
         values = jax.ShapeDtypeStruct((n * local,), jnp.float32, sharding=NamedSharding(smaller, P("d")))
         with jax.set_mesh(smaller):
             [found] = list_collectives(jax.shard_map(function, out_specs=results[name]), values)
-        measured[name].append(sent(found) / 840)
+        ratios[name].append(sent(found) / 840)
 
 # %%
 _, axes = plots.subplots(height=2.9)
 for name, marker in zip(("psum", "ppermute", "all_gather", "psum_scatter", "all_to_all"), "os^vx", strict=True):
-    axes.plot(sizes, measured[name], marker=marker, label=name)
+    axes.plot(sizes, ratios[name], marker=marker, label=name)
 axes.axhline(2, color=plots.QUIET, linewidth=0.8)
+axes.set_title("all_gather, psum_scatter and all_to_all coincide", fontsize="medium")
 axes.set(xlabel="devices n", ylabel="elements sent by one device / S", ylim=(0, 2.1), xticks=sizes)
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-last = ", ".join(f"{name} {values[-1]:.3f}" for name, values in measured.items())
-plots.show(f"The elements that one device sends, divided by S, for two to eight devices. With eight devices: {last}.")
+last = ", ".join(f"{name} {values[-1]:.3f}" for name, values in ratios.items())
+plots.show(
+    "The elements that one device sends, computed from compiled programs and divided by S. The lines of all_gather, "
+    f"psum_scatter and all_to_all coincide. With eight devices: {last}."
+)
 
 # %% [markdown]
-# The lines of `all_gather`, `psum_scatter` and `all_to_all` coincide. If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. To estimate the time for a large array, multiply by the bytes of an element and divide by the bandwidth of a device. For a small one, the latency of each step dominates. On a ring, an all-to-all takes longer, because a block crosses every link on its way.
+# If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. To estimate the time for a large array, multiply by the bytes of an element and divide by the bandwidth of a device. For a small one, the latency of each step dominates. On a ring, an all-to-all takes longer, because a block crosses every link on its way.
 #
 # ## Where to take a gradient
 # Here, the batch is partitioned and the weights are replicated. First, `jax.grad` is *outside*.
@@ -280,6 +284,7 @@ on_shards = functools.partial(jax.shard_map, in_specs=(P(), P("d")), out_specs=P
 def compare(name, gradient):
     gradient = jax.jit(gradient)
     ratio = np.asarray(gradient(w, batch)) / expected
+    assert np.ptp(ratio) < 1e-3, "the elements differ by different factors"
     parts = [f"{one.kind} of {one.elements}" for one in list_collectives(gradient, w, batch)]
     print(f"{name:34s} {ratio.mean():.3f} times the gradient  {', '.join(parts)}")
 
@@ -350,10 +355,10 @@ print_collectives(jax.jit(fsdp).lower(wide, examples).compile())
 print("type of the gradient:", jax.typeof(jax.jit(fsdp)(wide, examples)))
 
 # %% [markdown]
-# Each device gathers all 24 weights, and receives the gradient of its own row.
+# Each device gathers all 24 weights, and receives the gradient of its own row. With several layers, gathered weights are stored for the backward pass, unless `jax.checkpoint` (lesson 15) gathers them again.
 #
 # ## When to use shard_map
-# Write most programs in Auto or Explicit mode. Use `shard_map` for a particular collective, a loop in which neighbours communicate, or a kernel on shards.
+# Write most programs in Auto or Explicit mode. Use `shard_map` for a particular collective, a loop in which neighbours communicate, or a kernel on shards. It can be part of a jitted program.
 #
 # The core ends here.
 
@@ -384,7 +389,7 @@ for function in (by_hand, built_in):
     print(f"{one.kind:18s} {one.times} x {one.elements} elements, each device sends {one.times * sent(one):.0f}")
 
 # %% [markdown]
-# The program has one permute, which runs seven times. Both programs send 56 elements, as the formula predicts. The built-in collective can use a better algorithm where the devices are connected by more than a ring.
+# The program has one permute, which runs seven times. Both programs send 56 elements, as the formula predicts. The built-in collective can use a better algorithm where the devices are connected by more than a ring. If the links of a ring send in both directions at once, half of the blocks can be sent each way. This takes half of the time, but each device sends as many elements as before.
 #
 # The pairs of `ppermute` need not form a ring. On a device that receives nothing, the result is zeros. No device may send or receive twice.
 
@@ -408,7 +413,7 @@ def multiply_while_moving(lhs, rhs):
     total = columns[:, me] @ rhs
     for step in range(1, 8):
         rhs = to_next(rhs)  # does not depend on the product of this step
-        total += columns[:, (me - step) % 8] @ rhs
+        total += columns[:, (me - step) % 8] @ rhs  # these rows came from the device `step` positions before
     return total
 
 
@@ -453,6 +458,20 @@ plots.show(
 # | eight H100 | 134 MB | 164 MB | one of seven |
 #
 # In these four cases, the program for TPUs starts a permute, multiplies, and then waits for the permute. The program for GPUs performs six permutes first, and multiplies during the last, so it probably stores all blocks. Compilers may also replace a collective. For TPUs, an all-gather of one element per device became an all-reduce. So read the program of your accelerator before you rely on an overlap or on a particular collective.
+#
+# ## Deeper: all_to_all between two axes
+# In the core, `all_to_all` split and concatenated the same axis. With two different axes, it changes which axis is partitioned. Each device starts with one row of this table and ends with one column.
+
+# %%
+table = jax.device_put(np.arange(64).reshape(8, 8), P("d"))
+exchange = lambda shard: jax.lax.all_to_all(shard, "d", split_axis=1, concat_axis=0, tiled=True)
+exchanged = jax.jit(jax.shard_map(exchange, in_specs=P("d"), out_specs=P(None, "d")))(table)
+for name, value in {"before": table, "after": exchanged}.items():
+    print(f"{name:7s} {jax.typeof(value)!s:13s} device 2 has", np.ravel(value.addressable_shards[2].data))
+print("equal as whole arrays:", np.array_equal(table, exchanged))
+
+# %% [markdown]
+# The whole array did not change, only its sharding. An all-gather would also give each device its column, but it would send eight times as much. Lesson 21 uses `all_to_all` for experts, and *Ulysses* attention uses it between tokens and heads.
 #
 # ## Deeper: manual on one mesh axis only
 # With `axis_names`, a function is manual along some mesh axes, and the compiler partitions it along the others. This example is data parallel by hand and tensor parallel in Auto mode.
@@ -583,7 +602,7 @@ compare("pcast to reduced, psum", on_shards(unreduced_gradient))
 # | `float32[2]{U:d}` | partial sums | `psum`, `psum_scatter` | a collective |
 #
 # ## Deeper: pitfalls in JAX 0.10.2
-# If you decorate a function with `jax.shard_map` and pass no mesh, the decorated function keeps the mesh of its first call. If you need several meshes, call `jax.shard_map` inside a function, as in the exercises.
+# Without `mesh=`, `jax.shard_map` uses the mesh of `jax.set_mesh`. If you decorate a function with it and pass no mesh, the decorated function keeps the mesh of its first call. If you need several meshes, call `jax.shard_map` inside a function, as in the exercises.
 
 
 # %%

@@ -119,9 +119,10 @@ def mlp(params, x):
 
 def sent(one):
     """The elements that one device sends on a ring for one collective, as in lesson 19."""
-    n = one.group_size or 1  # `one.elements` are the returned elements. A reduce-scatter returns 1/n of its input.
-    factors = {"all-reduce": 2 * (n - 1) / n, "reduce-scatter": n - 1, "collective-permute": 1}
-    return factors.get(one.kind, (n - 1) / n) * one.elements * (one.times or 1)
+    n = one.group_size or 1
+    factors = {"all-reduce": 2 * (n - 1) / n, "all-gather": (n - 1) / n, "collective-permute": 1}
+    factors["reduce-scatter"] = n - 1  # `one.elements` are the returned ones, here 1/n of the input
+    return factors[one.kind] * one.elements * (one.times or 1)
 
 
 program = jax.jit(mlp, out_shardings=NamedSharding(auto, P("data")))
@@ -177,7 +178,7 @@ def report(function, params, specs, mesh):
 report(mlp, weights, SPECS, auto)
 
 # %% [markdown]
-# The gradient has three collectives, in this order.
+# The gradient has three collectives.
 #
 # | along | adds | elements on each device |
 # |---|---|---|
@@ -249,7 +250,7 @@ for function, own_mesh in ((attention, auto), (explicit_attention, mesh), (manua
     report(function, heads, HEAD_SPECS, own_mesh)
 
 # %% [markdown]
-# All modes have the same collectives, with one all-reduce in the forward pass. But the last all-reduce of the gradient is three times as large as that of the MLP. Queries, keys and values each contribute to the gradient of `x`, and this program all-reduces each contribution. (Compilers for accelerators may add them first.) In Manual mode, JAX casts `x` once for each product. If you cast it before the products, each device adds its contributions first.
+# All modes have the same collectives, with one all-reduce in the forward pass. But the last all-reduce of the gradient is three times as large as that of the MLP. Queries, keys and values each contribute to the gradient of `x`, and this program all-reduces each contribution. In Manual mode, JAX casts `x` once for each product. If you cast it before the products, each device adds its contributions first.
 
 
 # %%
@@ -291,9 +292,6 @@ BLOCKS = {
     "with sequence parallelism": (sequence_block, P("data", "model")),
 }
 
-# %% [markdown]
-# Compare what both blocks send.
-
 # %%
 params = place(mesh, weights, SPECS)
 for name, (block, spec) in BLOCKS.items():
@@ -302,7 +300,7 @@ for name, (block, spec) in BLOCKS.items():
     print_collectives(program.lower(params, x).compile(), mesh)
 
 # %% [markdown]
-# An all-gather and a reduce-scatter together send as much as an all-reduce. The advantage is memory. The next cell adds up the activations that each device stores for the backward pass. The function that `jax.vjp` returns is a pytree of these *residuals* (lesson 15), and their types contain their shardings.
+# An all-gather and a reduce-scatter together send as much as an all-reduce. In the backward pass, they change roles. The advantage is memory. The next cell adds up the activations that each device stores for the backward pass, the *residuals* (lesson 15) in the function that `jax.vjp` returns.
 
 
 # %%
@@ -316,13 +314,26 @@ def activation_kilobytes(block, spec, mesh):
     return sum(4 * math.prod(shard) for shard in shards) / 1000
 
 
-for m in (1, 2, 4, 8):
-    smaller = jax.make_mesh((1, m), ("data", "model"), devices=eight[:m])
-    sizes = [f"{name} {activation_kilobytes(block, spec, smaller):.0f} kB" for name, (block, spec) in BLOCKS.items()]
-    print(f"M = {m}:", ", ".join(sizes))
+# %%
+counts, stored = np.array([1, 2, 4, 8]), {name: [] for name in BLOCKS}
+for m in counts:
+    smaller = jax.make_mesh((1, int(m)), ("data", "model"), devices=eight[:m])
+    for name, (block, spec) in BLOCKS.items():
+        stored[name].append(activation_kilobytes(block, spec, smaller))
+_, axes = plots.subplots(height=2.6)
+for (name, kilobytes), marker in zip(stored.items(), "os", strict=True):
+    label = f"{name}: {kilobytes[0]:.0f} to {kilobytes[-1]:.0f} kB"
+    axes.loglog(counts, kilobytes, base=2, marker=marker, label=label)
+axes.loglog(counts, kilobytes[0] / counts, "--", base=2, color=plots.QUIET, label="one device / M")
+axes.set(xlabel="devices along model, M", ylabel="kB on a device", xticks=counts)
+axes.xaxis.set_major_formatter("{x:g}")
+axes.yaxis.set_major_formatter("{x:g}")
+axes.legend()
+ends = ", ".join(f"{name} {kilobytes[0]:.0f} and {kilobytes[-1]:.0f} kB" for name, kilobytes in stored.items())
+plots.show(f"Activations that one device stores for the backward pass. On one device and on eight: {ends}.")
 
 # %% [markdown]
-# An eighth of 886 kB would be 111 kB. With tensor parallelism alone, each of eight devices stores copies of all tokens before and after the norm. With sequence parallelism, only the gathered tokens are not partitioned.
+# An eighth of 886 kB would be 111 kB. With tensor parallelism alone, each of eight devices stores copies of all tokens before and after the norm. With sequence parallelism, only the gathered tokens are not partitioned. Korthikanti et al. store only their shard, and gather them again in the backward pass.
 #
 # ## When does tensor parallelism pay off?
 # With more devices, each device computes less, but it does not send less. **How many devices are useful?** Consider the forward pass of an MLP with t tokens of width d and f hidden units.
@@ -371,7 +382,7 @@ for t in (8192, 16384):
     print(f"ratio {communicate / compute:.2f}")
 
 # %% [markdown]
-# But the ratio depends on M. Up to one, communication can be hidden behind computation. Where does it reach one?
+# But the ratio depends on M. Up to one, a collective matmul (lesson 19) can hide communication behind computation. Where does it reach one?
 
 # %%
 chip, d, f = "H100, in a node", 8192, 28_672  # change these and run the cell again
@@ -385,14 +396,17 @@ for name, limit in limits.items():
     compute, communicate = times_ms(name, m)
     right.loglog(m, communicate / compute, base=2, label=f"{name}: M = {limit:.1f}")
     right.plot(limit, 1, "o", color=plots.INK)
-right.set(title="communicate / compute", ylim=(0.02, 50), xlabel="devices along model, M")
+right.axvline(8, 0.45, color=plots.QUIET, linewidth=0.8)
+right.annotate("a node of 8 H100s", (7.5, 25), ha="right", color=plots.QUIET, fontsize="small")
+right.set(title="communicate / compute", ylim=(0.005, 50), xlabel="devices along model, M")
 for axes in (left, right):
     axes.legend(fontsize="small")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_major_formatter("{x:g}")
 equal = ", ".join(f"{limit:.1f} ({name})" for name, limit in limits.items())
-plots.show(f"Left: milliseconds of an MLP's forward pass. Right: their ratio. Both times are equal at M = {equal}.")
-print("both times are equal at M =", equal)
+plots.show(
+    f"Left: milliseconds of an MLP's forward pass. Right: their ratio, with a line at the eight GPUs of a node. Both times are equal at M = {equal}."
+)
 
 # %% [markdown]
 # With 2 bytes per element, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**.
@@ -541,6 +555,8 @@ with jax.set_mesh(cube):
 # | FSDP | weights and gradients | for each layer | links of medium speed |
 # | tensor | activations | several times for each layer | the fastest links |
 #
+# FSDP or tensor parallelism? Suppose a group of devices computes an MLP for t tokens in a step. With FSDP, each device gathers the 2 d f weights twice and reduce-scatters their gradients once, so it sends about 6 d f elements. With tensor parallelism, it takes part in two all-reduces of t d elements, one in each pass, and sends about 4 t d. So tensor parallelism sends less for fewer than 1.5 f tokens, which are 43,000 for the MLP of the core. *Context parallelism* is yet another kind. Like sequence parallelism, it partitions the tokens, but in attention too, where the devices exchange keys and values.
+#
 # You can also partition one weight along two mesh axes, `P("x", "y")`, without gathering it. The activations are then partitioned along both axes too, and each product needs smaller collectives along both. [Pope et al. 2022](https://arxiv.org/abs/2211.05102) use such layouts for inference with few tokens, where gathered weights would be much larger than the activations.
 #
 # ## Deeper: what compilers for accelerators do
@@ -585,6 +601,7 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 # | `with mesh:` and `with_sharding_constraint(x, P(...))` | `with jax.set_mesh(mesh):`, and on Explicit axes `out_sharding=P(...)` or `jax.reshard` |
 # | `PositionalSharding(devices).reshape(4, 2)` | `jax.make_mesh((4, 2), ("data", "model"))` and `P` |
 # | `xmap` with named axes for model parallelism | `jax.shard_map` |
+# | the functions `f` and `g` of Megatron-LM | `f` is `jax.lax.pcast(x, "model", to="varying")`, and `g` is `jax.lax.psum(y, "model")` |
 # | `flax.linen.with_partitioning`, logical axis rules | in NNX, an `out_sharding` in the metadata of a Param |
 #
 # ## Deeper: the rates of the estimate
@@ -598,6 +615,8 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 # | TPU v5p, along one axis | 459 TFLOP/s | 200 GB/s | [Google Cloud](https://cloud.google.com/tpu/docs/v5p): 1,200 GB/s in both directions, on six links in three axes |
 #
 # For TPUs, we assume a closed ring along one axis, on which each device sends in both directions at once. It then sends half of the data over each of its two links along this axis. A link of a TPU v5e sends 50 GB/s, and a link of a TPU v5p sends 100 GB/s. With one direction only, or without a closed ring, the bandwidth is lower.
+#
+# The same formula gives other limits for other parts of a model. The four products with the weights of attention take 8 t d² operations for one all-reduce, so their limit is 1 + 2 d · bandwidth / peak. With d = 8192, this is 8.5 in a node of H100s, 9.3 for TPU v5e and 8.1 for TPU v5p. In a backward pass, which computes twice as much, bandwidth / peak counts twice.
 #
 # The scaling book [derives limits on M](https://jax-ml.github.io/scaling-book/training/). All rates are peaks, so real times are longer. If computation and communication overlap, only the longer time counts. Between nodes, we assume that each device sends all of its data to another node. If an all-reduce first adds inside each node, tensor parallelism can [span two nodes](https://jax-ml.github.io/scaling-book/gpus/).
 

@@ -1861,6 +1861,8 @@ def ring_all_reduce(x, axis):
 
 # %% [markdown] task="shardmap-halo-exchange" stars=2 minutes=20 skills="shardmap-ring-all-reduce,08_control_flow"
 # ## Heat on a plate
+# *Needs: Deeper: a reduce-scatter from permutes.*
+#
 # **Goal.** Simulate how heat spreads on a plate that is too large for one device. In every step, each device needs one row from each neighbour. These rows are called its *halo*.
 #
 # **Signature.** `diffuse(plate, steps)` takes `plate`, a `float32[R@x,C]`, and a Python int `steps`, which may be 0. In one step, the new value of each cell is `old + 0.1 * (up + down + left + right - 4 * old)`, with the old values of its four neighbours. Outside of the plate, all values are 0. The result has the type of `plate`. The checks use meshes of several sizes with the axis `x`.

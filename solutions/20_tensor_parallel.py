@@ -813,278 +813,6 @@ def sharded_heads(params, x):
     return jnp.einsum("btgrk,grkd->btd", heads, wo, out_sharding=P("data"))
 
 
-# %% [markdown] task="tp-ring-matmul" stars=3 minutes=30 skills="tp-gated-mlp,shardmap-ring-all-reduce"
-# ## Reduce-scatter during a product
-# *Needs: Deeper: communicate while you multiply.*
-#
-# **Goal.** Multiply two matrices whose summed axis is partitioned, and return a result whose rows are partitioned. Instead of a reduce-scatter, pass partial sums from device to device. A device can then multiply while it receives the next sum.
-#
-# **Signature.** `ring_matmul(x, w)` takes `x`, a `float32[m,k@model]`, and `w`, a `float32[k@model,n]`. It returns `x @ w` with the type `float32[m@model,n]`. M divides m.
-#
-# **Example.** On four devices, with `x` of ones with shape (8, 12) and `w` of ones with shape (12, 5), each entry of the result is 12. Each device has 3 of the 12 addends of each entry. It returns 2 of the 8 rows.
-#
-# **Judged.** The values and the type. All collectives are permutes. In one call, they return at most M · (m / M) · n = m · n elements on each device. Each product that a device computes has at most m / M rows, so that it can run while the sums of another block are sent. **Not judged.** Whether you use a loop, the speed, and the gradient.
-#
-# <details><summary>Hint 1 · a question</summary>
-#
-# Consider the sum for one block of rows. It needs an addend from each device, and must end on the device that returns this block. If the sum moves to the next device in each step, on which device does it start?
-#
-# </details>
-# <details><summary>Hint 2 · a nudge</summary>
-#
-# The sum starts on the device after the one that returns it. So device i starts with block i - 1. In step s, it receives the sum of block i - 1 - s, and adds its own product for this block.
-#
-# </details>
-# <details><summary>Hint 3 · nearly there</summary>
-#
-# With `blocks = x.reshape(M, m // M, -1)` inside `jax.shard_map`, start with `blocks[(i - 1) % M] @ w`. In the steps 1 to M - 1, compute `jax.lax.ppermute(total, "model", to_next) + blocks[(i - 1 - step) % M] @ w`.
-#
-# </details>
-
-
-# %% answer="tp-ring-matmul" timeout=20
-def ring_matmul(x, w):
-    """x float32[m,k@model], w float32[k@model,n] -> x @ w float32[m@model,n], with permutes only."""
-    ### BEGIN SOLUTION
-
-    def on_one_device(x, w):
-        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
-        blocks = x.reshape(n, -1, x.shape[1])
-        to_next = [(i, (i + 1) % n) for i in range(n)]
-
-        def step(number, total):
-            own = blocks[(me - 1 - number) % n] @ w  # does not depend on what arrives in this step
-            return jax.lax.ppermute(total, "model", to_next) + own
-
-        return jax.lax.fori_loop(1, n, step, blocks[(me - 1) % n] @ w)
-
-    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
-    ### END SOLUTION
-
-
-# %% check="tp-ring-matmul" name="example" points=1
-"""The example, a product of other numbers, and the type."""
-mesh = grid(4, names=("model",))
-with jax.set_mesh(mesh):
-    x, w = place(mesh, np.ones((8, 12), np.float32), None, "model"), place(mesh, np.ones((12, 5), np.float32), "model")
-    result = ask(ring_matmul, x, w)
-    compare(result, np.full((8, 5), 12, np.float32), label="the product")
-    got = in_types((8, 5), entries_of(result))
-    require(got == "float32[8@model,5]", f"The result has the type {got}; expected float32[8@model,5].")
-    numbers = np.arange(96, dtype=np.float32).reshape(8, 12) % 11
-    result = ask(ring_matmul, place(mesh, numbers, None, "model"), w)
-compare(result, np.repeat(numbers.sum(1)[:, None], 5, axis=1), label="the product of other numbers")
-
-# %% hidden="tp-ring-matmul" name="program" points=3
-"""Right for new shapes and meshes, with permutes of blocks only."""
-rng = inputs.rng()
-for sizes, names, words in (
-    ((8,), ("model",), "on eight devices"),
-    ((3,), ("model",), "on three devices"),
-    ((2, 4), ("data", "model"), "if another mesh axis replicates the matrices"),
-):
-    mesh, devices_in_ring = grid(*sizes, names=names), sizes[-1]
-    m, k = (devices_in_ring * int(rng.integers(2, 5)) for _ in range(2))
-    n = int(rng.integers(3, 8))
-    one, other = (rng.normal(size=shape).astype(np.float32) for shape in ((m, k), (k, n)))
-    with case(words):
-        with jax.set_mesh(mesh):
-            x, w = place(mesh, one, None, "model"), place(mesh, other, "model")
-            made = program(ring_matmul, x, w)
-            compare(made.run(x, w), one @ other, label="the product")
-        require(entries_of(made.outputs) == ("model", None), "the result is not partitioned by its rows along model.")
-        require(
-            all(one.kind == "collective-permute" for one in made.collectives),
-            "the program has collectives other than permutes.",
-        )
-        require(
-            made.elements() <= m * n + 2 * (m // devices_in_ring) * n,
-            "the permutes return more elements on each device than the whole product has. Send one block in each step.",
-        )
-        require(
-            made.elements() <= m * n,
-            "the permutes return one or two blocks more on each device than the whole product has. Take fewer steps.",
-        )
-
-# %% hidden="tp-ring-matmul" name="blocks" points=1 observed=true
-"""Each product on a device has the rows of one block."""
-
-
-def probe_products(x, w):
-    def sizes(jaxpr):
-        for equation in jaxpr.eqns:
-            if str(equation.primitive) == "dot_general":
-                yield equation.outvars[0].aval.size
-            for inner in jaxprs_in_params(equation.params):
-                yield from sizes(inner)
-
-    return max(sizes(jax.make_jaxpr(ring_matmul)(x, w).jaxpr), default=0)
-
-
-rng = inputs.rng()
-mesh, n = grid(4, names=("model",)), int(rng.integers(3, 8))
-one, other = (rng.normal(size=shape).astype(np.float32) for shape in ((12, 8), (8, n)))
-with jax.set_mesh(mesh):
-    x, w = place(mesh, one, None, "model"), place(mesh, other, "model")
-    largest = ask(probe_products, x, w)
-    compare(ask(ring_matmul, x, w), one @ other, label="the product")
-require(
-    isinstance(largest, int) and largest <= 12 // 4 * n,
-    "A product on a device has more rows than one block. Multiply one block of rows in each step.",
-)
-
-# %% [markdown] why="tp-ring-matmul"
-# This is the second product of an MLP with sequence parallelism. A device can compute its product for a block while the sum of another block is communicated, and it never needs the partial sums of all blocks at once. The lesson applies the same method to the first product, which needs gathered rows. **Next:** Your ring uses each link in one direction only. How would you use both directions, and how many steps would that take?
-
-
-# %% wrong="tp-ring-matmul" because="Lets the compiler complete the sums, with an all-reduce or a reduce-scatter."
-def ring_matmul(x, w):
-    return jnp.matmul(x, w, out_sharding=P("model", None))
-
-
-# %% wrong="tp-ring-matmul" because="Uses `psum_scatter` after the whole product, so no device can send before it has multiplied everything."
-def ring_matmul(x, w):
-    def on_one_device(x, w):
-        return jax.lax.psum_scatter(x @ w, "model", tiled=True)
-
-    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
-
-
-# %% wrong="tp-ring-matmul" because="Multiplies all rows first and then passes the sums on. Communication cannot overlap with the product."
-def ring_matmul(x, w):
-    def on_one_device(x, w):
-        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
-        blocks = (x @ w).reshape(n, -1, w.shape[1])
-        to_next = [(i, (i + 1) % n) for i in range(n)]
-        step = lambda number, total: jax.lax.ppermute(total, "model", to_next) + blocks[(me - 1 - number) % n]
-        return jax.lax.fori_loop(1, n, step, blocks[(me - 1) % n])
-
-    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
-
-
-# %% wrong="tp-ring-matmul" because="Starts with the device's own block, so each sum ends one device too early."
-def ring_matmul(x, w):
-    def on_one_device(x, w):
-        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
-        blocks = x.reshape(n, -1, x.shape[1])
-        to_next = [(i, (i + 1) % n) for i in range(n)]
-        step = lambda number, total: jax.lax.ppermute(total, "model", to_next) + blocks[(me - number) % n] @ w
-        return jax.lax.fori_loop(1, n, step, blocks[me] @ w)
-
-    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
-
-
-# %% wrong="tp-ring-matmul" because="Takes one step too many, so an addend is counted twice and the sums end on other devices."
-def ring_matmul(x, w):
-    def on_one_device(x, w):
-        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
-        blocks = x.reshape(n, -1, x.shape[1])
-        to_next = [(i, (i + 1) % n) for i in range(n)]
-        step = lambda number, total: jax.lax.ppermute(total, "model", to_next) + blocks[(me - 1 - number) % n] @ w
-        return jax.lax.fori_loop(1, n + 1, step, blocks[(me - 1) % n] @ w)
-
-    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
-
-
-# %% wrong="tp-ring-matmul" because="Sends the sums to the previous device, but chooses the blocks for the other direction."
-def ring_matmul(x, w):
-    def on_one_device(x, w):
-        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
-        blocks = x.reshape(n, -1, x.shape[1])
-        to_previous = [(i, (i - 1) % n) for i in range(n)]
-        step = lambda number, total: jax.lax.ppermute(total, "model", to_previous) + blocks[(me - 1 - number) % n] @ w
-        return jax.lax.fori_loop(1, n, step, blocks[(me - 1) % n] @ w)
-
-    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
-
-
-# %% wrong="tp-ring-matmul" because="Passes the matrix w around instead of the sums. Each device then needs all columns of its rows of x, which it does not have."
-def ring_matmul(x, w):
-    def on_one_device(x, w):
-        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
-        blocks = x.reshape(n, -1, x.shape[1])
-        total = blocks[me] @ w
-        for _ in range(n - 1):
-            w = jax.lax.ppermute(w, "model", [(i, (i + 1) % n) for i in range(n)])
-            total += blocks[me] @ w
-        return total
-
-    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
-
-
-# %% wrong="tp-ring-matmul" because="Uses eight as the number of devices."
-def ring_matmul(x, w):
-    def on_one_device(x, w):
-        n, me = 8, jax.lax.axis_index("model")
-        blocks = x.reshape(n, -1, x.shape[1])
-        to_next = [(i, (i + 1) % n) for i in range(n)]
-        step = lambda number, total: jax.lax.ppermute(total, "model", to_next) + blocks[(me - 1 - number) % n] @ w
-        return jax.lax.fori_loop(1, n, step, blocks[(me - 1) % n] @ w)
-
-    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
-
-
-# %% wrong="tp-ring-matmul" because="Passes all partial sums around the ring, so each step sends as much as the whole product."
-def ring_matmul(x, w):
-    def on_one_device(x, w):
-        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
-        blocks = x.reshape(n, -1, x.shape[1])
-        own = jnp.concatenate([block @ w for block in blocks])
-        moving, total = own, own
-        for _ in range(n - 1):
-            moving = jax.lax.ppermute(moving, "model", [(i, (i + 1) % n) for i in range(n)])
-            total = total + moving
-        return total.reshape(n, -1, w.shape[1])[me]
-
-    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
-
-
-# %% right="tp-ring-matmul"
-def ring_matmul(x, w):
-    def on_one_device(x, w):
-        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
-        rows = x.shape[0] // n
-        product = lambda b: jax.lax.dynamic_slice_in_dim(x, b % n * rows, rows) @ w
-        total = product(me + 1)
-        for step in range(1, n):  # towards the previous device
-            total = jax.lax.ppermute(total, "model", [(i, (i - 1) % n) for i in range(n)])
-            total += product(me + 1 + step)
-        return total
-
-    return jax.shard_map(on_one_device, in_specs=(P(None, "model"), P("model")), out_specs=P("model"))(x, w)
-
-
-# %% right="tp-ring-matmul"
-def ring_matmul(x, w):
-    def on_one_device(x, w):
-        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
-        blocks = jnp.stack(jnp.split(x, n))
-
-        def add(total, number):
-            moved = jax.lax.ppermute(total, "model", [(i, (i + 1) % n) for i in range(n)])
-            return moved + jnp.einsum("rk,kc->rc", jnp.take(blocks, (me - 1 - number) % n, axis=0), w), None
-
-        start = 0 * (blocks[0] @ w)  # varying, as the carry is
-        return jax.lax.scan(add, start, jnp.arange(n))[0]
-
-    return jax.jit(jax.shard_map(on_one_device, out_specs=P("model", None)))(x, w)
-
-
-# %% right="tp-ring-matmul"
-def ring_matmul(x, w):
-    def on_one_device(x, w):
-        # Direct exchanges: in step s, each device sends its addends to the device s positions further.
-        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
-        blocks = x.reshape(n, x.shape[0] // n, -1)
-        total = blocks[me] @ w
-        for s in range(1, n):
-            own = jnp.dot(blocks[(me + s) % n], w)
-            total += jax.lax.ppermute(own, "model", [(i, (i + s) % n) for i in range(n)])
-        return total
-
-    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
-
-
 # %% [markdown] task="tp-sequence-norm" stars=3 minutes=30 skills="tp-gated-mlp,tp-sharded-heads,shardmap-fsdp-layer"
 # ## Sequence parallelism
 # **Goal.** Write an MLP with a norm and a residual connection. Outside of the MLP, the tokens are partitioned along `model` by their position in the sequence. So each device stores and normalizes only its own tokens.
@@ -1400,6 +1128,278 @@ def sequence_parallel(norm, params, x):
         return x + jax.lax.psum_scatter(sums, "model", tiled=True)
 
     return jax.shard_map(on_one_device, out_specs=P("data", "model"))(params, x)
+
+
+# %% [markdown] task="tp-ring-matmul" stars=3 minutes=30 skills="tp-gated-mlp,shardmap-ring-all-reduce"
+# ## Reduce-scatter during a product
+# *Needs: Deeper: communicate while you multiply.*
+#
+# **Goal.** Multiply two matrices whose summed axis is partitioned, and return a result whose rows are partitioned. Instead of a reduce-scatter, pass partial sums from device to device. A device can then multiply while it receives the next sum.
+#
+# **Signature.** `ring_matmul(x, w)` takes `x`, a `float32[m,k@model]`, and `w`, a `float32[k@model,n]`. It returns `x @ w` with the type `float32[m@model,n]`. M divides m.
+#
+# **Example.** On four devices, with `x` of ones with shape (8, 12) and `w` of ones with shape (12, 5), each entry of the result is 12. Each device has 3 of the 12 addends of each entry. It returns 2 of the 8 rows.
+#
+# **Judged.** The values and the type. All collectives are permutes. In one call, they return at most M · (m / M) · n = m · n elements on each device. Each product that a device computes has at most m / M rows, so that it can run while the sums of another block are sent. **Not judged.** Whether you use a loop, the speed, and the gradient.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Consider the sum for one block of rows. It needs an addend from each device, and must end on the device that returns this block. If the sum moves to the next device in each step, on which device does it start?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# The sum starts on the device after the one that returns it. So device i starts with block i - 1. In step s, it receives the sum of block i - 1 - s, and adds its own product for this block.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# With `blocks = x.reshape(M, m // M, -1)` inside `jax.shard_map`, start with `blocks[(i - 1) % M] @ w`. In the steps 1 to M - 1, compute `jax.lax.ppermute(total, "model", to_next) + blocks[(i - 1 - step) % M] @ w`.
+#
+# </details>
+
+
+# %% answer="tp-ring-matmul" timeout=20
+def ring_matmul(x, w):
+    """x float32[m,k@model], w float32[k@model,n] -> x @ w float32[m@model,n], with permutes only."""
+    ### BEGIN SOLUTION
+
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = x.reshape(n, -1, x.shape[1])
+        to_next = [(i, (i + 1) % n) for i in range(n)]
+
+        def step(number, total):
+            own = blocks[(me - 1 - number) % n] @ w  # does not depend on what arrives in this step
+            return jax.lax.ppermute(total, "model", to_next) + own
+
+        return jax.lax.fori_loop(1, n, step, blocks[(me - 1) % n] @ w)
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+    ### END SOLUTION
+
+
+# %% check="tp-ring-matmul" name="example" points=1
+"""The example, a product of other numbers, and the type."""
+mesh = grid(4, names=("model",))
+with jax.set_mesh(mesh):
+    x, w = place(mesh, np.ones((8, 12), np.float32), None, "model"), place(mesh, np.ones((12, 5), np.float32), "model")
+    result = ask(ring_matmul, x, w)
+    compare(result, np.full((8, 5), 12, np.float32), label="the product")
+    got = in_types((8, 5), entries_of(result))
+    require(got == "float32[8@model,5]", f"The result has the type {got}; expected float32[8@model,5].")
+    numbers = np.arange(96, dtype=np.float32).reshape(8, 12) % 11
+    result = ask(ring_matmul, place(mesh, numbers, None, "model"), w)
+compare(result, np.repeat(numbers.sum(1)[:, None], 5, axis=1), label="the product of other numbers")
+
+# %% hidden="tp-ring-matmul" name="program" points=3
+"""Right for new shapes and meshes, with permutes of blocks only."""
+rng = inputs.rng()
+for sizes, names, words in (
+    ((8,), ("model",), "on eight devices"),
+    ((3,), ("model",), "on three devices"),
+    ((2, 4), ("data", "model"), "if another mesh axis replicates the matrices"),
+):
+    mesh, devices_in_ring = grid(*sizes, names=names), sizes[-1]
+    m, k = (devices_in_ring * int(rng.integers(2, 5)) for _ in range(2))
+    n = int(rng.integers(3, 8))
+    one, other = (rng.normal(size=shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    with case(words):
+        with jax.set_mesh(mesh):
+            x, w = place(mesh, one, None, "model"), place(mesh, other, "model")
+            made = program(ring_matmul, x, w)
+            compare(made.run(x, w), one @ other, label="the product")
+        require(entries_of(made.outputs) == ("model", None), "the result is not partitioned by its rows along model.")
+        require(
+            all(one.kind == "collective-permute" for one in made.collectives),
+            "the program has collectives other than permutes.",
+        )
+        require(
+            made.elements() <= m * n + 2 * (m // devices_in_ring) * n,
+            "the permutes return more elements on each device than the whole product has. Send one block in each step.",
+        )
+        require(
+            made.elements() <= m * n,
+            "the permutes return one or two blocks more on each device than the whole product has. Take fewer steps.",
+        )
+
+# %% hidden="tp-ring-matmul" name="blocks" points=1 observed=true
+"""Each product on a device has the rows of one block."""
+
+
+def probe_products(x, w):
+    def sizes(jaxpr):
+        for equation in jaxpr.eqns:
+            if str(equation.primitive) == "dot_general":
+                yield equation.outvars[0].aval.size
+            for inner in jaxprs_in_params(equation.params):
+                yield from sizes(inner)
+
+    return max(sizes(jax.make_jaxpr(ring_matmul)(x, w).jaxpr), default=0)
+
+
+rng = inputs.rng()
+mesh, n = grid(4, names=("model",)), int(rng.integers(3, 8))
+one, other = (rng.normal(size=shape).astype(np.float32) for shape in ((12, 8), (8, n)))
+with jax.set_mesh(mesh):
+    x, w = place(mesh, one, None, "model"), place(mesh, other, "model")
+    largest = ask(probe_products, x, w)
+    compare(ask(ring_matmul, x, w), one @ other, label="the product")
+require(
+    isinstance(largest, int) and largest <= 12 // 4 * n,
+    "A product on a device has more rows than one block. Multiply one block of rows in each step.",
+)
+
+# %% [markdown] why="tp-ring-matmul"
+# This is the second product of an MLP with sequence parallelism. A device can compute its product for a block while the sum of another block is communicated, and it never needs the partial sums of all blocks at once. The lesson applies the same method to the first product, which needs gathered rows. **Next:** Your ring uses each link in one direction only. How would you use both directions, and how many steps would that take?
+
+
+# %% wrong="tp-ring-matmul" because="Lets the compiler complete the sums, with an all-reduce or a reduce-scatter."
+def ring_matmul(x, w):
+    return jnp.matmul(x, w, out_sharding=P("model", None))
+
+
+# %% wrong="tp-ring-matmul" because="Uses `psum_scatter` after the whole product, so no device can send before it has multiplied everything."
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        return jax.lax.psum_scatter(x @ w, "model", tiled=True)
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% wrong="tp-ring-matmul" because="Multiplies all rows first and then passes the sums on. Communication cannot overlap with the product."
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = (x @ w).reshape(n, -1, w.shape[1])
+        to_next = [(i, (i + 1) % n) for i in range(n)]
+        step = lambda number, total: jax.lax.ppermute(total, "model", to_next) + blocks[(me - 1 - number) % n]
+        return jax.lax.fori_loop(1, n, step, blocks[(me - 1) % n])
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% wrong="tp-ring-matmul" because="Starts with the device's own block, so each sum ends one device too early."
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = x.reshape(n, -1, x.shape[1])
+        to_next = [(i, (i + 1) % n) for i in range(n)]
+        step = lambda number, total: jax.lax.ppermute(total, "model", to_next) + blocks[(me - number) % n] @ w
+        return jax.lax.fori_loop(1, n, step, blocks[me] @ w)
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% wrong="tp-ring-matmul" because="Takes one step too many, so an addend is counted twice and the sums end on other devices."
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = x.reshape(n, -1, x.shape[1])
+        to_next = [(i, (i + 1) % n) for i in range(n)]
+        step = lambda number, total: jax.lax.ppermute(total, "model", to_next) + blocks[(me - 1 - number) % n] @ w
+        return jax.lax.fori_loop(1, n + 1, step, blocks[(me - 1) % n] @ w)
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% wrong="tp-ring-matmul" because="Sends the sums to the previous device, but chooses the blocks for the other direction."
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = x.reshape(n, -1, x.shape[1])
+        to_previous = [(i, (i - 1) % n) for i in range(n)]
+        step = lambda number, total: jax.lax.ppermute(total, "model", to_previous) + blocks[(me - 1 - number) % n] @ w
+        return jax.lax.fori_loop(1, n, step, blocks[(me - 1) % n] @ w)
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% wrong="tp-ring-matmul" because="Passes the matrix w around instead of the sums. Each device then needs all columns of its rows of x, which it does not have."
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = x.reshape(n, -1, x.shape[1])
+        total = blocks[me] @ w
+        for _ in range(n - 1):
+            w = jax.lax.ppermute(w, "model", [(i, (i + 1) % n) for i in range(n)])
+            total += blocks[me] @ w
+        return total
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% wrong="tp-ring-matmul" because="Uses eight as the number of devices."
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = 8, jax.lax.axis_index("model")
+        blocks = x.reshape(n, -1, x.shape[1])
+        to_next = [(i, (i + 1) % n) for i in range(n)]
+        step = lambda number, total: jax.lax.ppermute(total, "model", to_next) + blocks[(me - 1 - number) % n] @ w
+        return jax.lax.fori_loop(1, n, step, blocks[(me - 1) % n] @ w)
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% wrong="tp-ring-matmul" because="Passes all partial sums around the ring, so each step sends as much as the whole product."
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = x.reshape(n, -1, x.shape[1])
+        own = jnp.concatenate([block @ w for block in blocks])
+        moving, total = own, own
+        for _ in range(n - 1):
+            moving = jax.lax.ppermute(moving, "model", [(i, (i + 1) % n) for i in range(n)])
+            total = total + moving
+        return total.reshape(n, -1, w.shape[1])[me]
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
+
+
+# %% right="tp-ring-matmul"
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        rows = x.shape[0] // n
+        product = lambda b: jax.lax.dynamic_slice_in_dim(x, b % n * rows, rows) @ w
+        total = product(me + 1)
+        for step in range(1, n):  # towards the previous device
+            total = jax.lax.ppermute(total, "model", [(i, (i - 1) % n) for i in range(n)])
+            total += product(me + 1 + step)
+        return total
+
+    return jax.shard_map(on_one_device, in_specs=(P(None, "model"), P("model")), out_specs=P("model"))(x, w)
+
+
+# %% right="tp-ring-matmul"
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = jnp.stack(jnp.split(x, n))
+
+        def add(total, number):
+            moved = jax.lax.ppermute(total, "model", [(i, (i + 1) % n) for i in range(n)])
+            return moved + jnp.einsum("rk,kc->rc", jnp.take(blocks, (me - 1 - number) % n, axis=0), w), None
+
+        start = 0 * (blocks[0] @ w)  # varying, as the carry is
+        return jax.lax.scan(add, start, jnp.arange(n))[0]
+
+    return jax.jit(jax.shard_map(on_one_device, out_specs=P("model", None)))(x, w)
+
+
+# %% right="tp-ring-matmul"
+def ring_matmul(x, w):
+    def on_one_device(x, w):
+        # Direct exchanges: in step s, each device sends its addends to the device s positions further.
+        n, me = jax.lax.axis_size("model"), jax.lax.axis_index("model")
+        blocks = x.reshape(n, x.shape[0] // n, -1)
+        total = blocks[me] @ w
+        for s in range(1, n):
+            own = jnp.dot(blocks[(me + s) % n], w)
+            total += jax.lax.ppermute(own, "model", [(i, (i + s) % n) for i in range(n)])
+        return total
+
+    return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
 
 
 # %% [markdown] task="tp-vocab-loss" stars=3 minutes=30 skills="tp-sequence-norm,explicit-resolve-ambiguity,04_grad"
