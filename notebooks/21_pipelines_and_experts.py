@@ -120,7 +120,7 @@ def pipeline(params, xs, apply=all_blocks):
     xs = jax.lax.pcast(xs, "stage", to="varying")  # the carry has the type of xs[0], and varies along stage
 
     def iteration(arrived, t):
-        x = jnp.where(me == 0, xs[jnp.minimum(t, count - 1)], arrived)
+        x = jnp.where(me == 0, xs[jnp.minimum(t, count - 1)], arrived)  # only stage 0 reads xs
         result = apply(params, x)
         return jax.lax.ppermute(result, "stage", to_next), result
 
@@ -634,7 +634,7 @@ for visits in (1, 2, 4):
     print(f"{visits} stages on each of 4 devices: idle {idle:.3f}, (S - 1) / (v M + S - 1) = {formula:.3f}")
 
 # %% [markdown]
-# With four stages on each device, the idle fraction falls from 27% to 9%. But a micro-batch is sent v S - 1 times instead of S - 1 times.
+# With four stages on each device, the idle fraction falls from 27% to 9%. But a micro-batch is sent v S - 1 times instead of S - 1 times. [Zero-bubble schedules](https://arxiv.org/abs/2401.10241) fill the bubble with the gradients of weights, which no other stage waits for.
 #
 # ## Deeper: balance the experts
 # There are two ways to make a router use all experts equally. The first is a [load-balancing loss](../docs/glossary.md#load-balancing-loss), as in the [Switch Transformer](https://arxiv.org/abs/2101.03961). For E experts it is E · Σ f · p, a sum over the experts. Here f is the fraction of the tokens that choose an expert, and p is the mean of its probability over all tokens. If both are uniform, the loss is 1. It is larger if experts with many tokens also have high probabilities. In training, you add it to the main loss with a small factor.
@@ -758,7 +758,7 @@ for capacity in (64, 16):
     print(f"largest difference {np.abs(got - reference_2).max():.1g}")
 
 # %% [markdown]
-# With a capacity of 64, nothing is dropped, and the values match the reference. With a capacity of 16, many more second choices are dropped than first choices, because the second choices get their places last.
+# With a capacity of 64, nothing is dropped, and the values match the reference. With a capacity of 16, many more second choices are dropped than first choices, because the second choices get their places last. Some models add *shared experts*, which compute every token.
 #
 # ## Deeper: check the planner against programs
 # The planner only uses formulas. Now we compile the gradient of a small network for eight devices, once for each of the five kinds. We compare the bytes of the compiled programs with those of the planner. A block of this network is one MLP without attention, so TP needs two all-reduces per block instead of four.
@@ -837,10 +837,6 @@ CASES = {  # function, specs, arrays, arguments to differentiate, and of the pla
 }
 
 
-# %% [markdown]
-# `sent` converts the elements that a collective returns to those that a device sends.
-
-
 # %%
 def sent(one):
     """The elements that one device sends, by the formulas of lesson 19."""
@@ -887,10 +883,8 @@ def step_time(P, layers, width, tokens, data, tensor, stage, micro, passes, fsdp
     return compute, compute * (stage - 1) / micro, along_tensor + along_stage + along_data, state
 
 
-# %% [markdown]
-# The speeds are those that NVIDIA states for dense products in bfloat16.
-
 # %%
+# flops: as NVIDIA states for dense products in bfloat16
 A100 = {"flops": 312e12, "fast": 300e9, "slow": 25e9}
 H100 = {"flops": 989e12, "fast": 450e9, "slow": 50e9}
 GPT = {"P": 1.008e12, "layers": 128, "width": 25600, "tokens": 3072 * 2048, "data": 6, "tensor": 8, "stage": 64}
