@@ -386,7 +386,6 @@ for t in (8192, 16384):
 
 # %%
 chip, d, f = "H100, in a node", 8192, 28_672  # change these and run the cell again
-
 _, (left, right) = plots.subplots(1, 2, height=2.9)
 m = np.arange(2, 65)  # one device sends nothing
 left.loglog(m, np.transpose(times_ms(chip, m)), base=2, label=("compute", "communicate"))
@@ -396,8 +395,7 @@ for name, limit in limits.items():
     compute, communicate = times_ms(name, m)
     right.loglog(m, communicate / compute, base=2, label=f"{name}: M = {limit:.1f}")
     right.plot(limit, 1, "o", color=plots.INK)
-right.axvline(8, 0.45, color=plots.QUIET, linewidth=0.8)
-right.annotate("a node of 8 H100s", (7.5, 25), ha="right", color=plots.QUIET, fontsize="small")
+right.axvline(8, 0.45, color=plots.QUIET, linewidth=0.8, label="a node of 8 H100s")
 right.set(title="communicate / compute", ylim=(0.005, 50), xlabel="devices along model, M")
 for axes in (left, right):
     axes.legend(fontsize="small")
