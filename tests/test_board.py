@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ import desk
 import kernels
 import pytest
 from ports import free_port
+from tornado.websocket import websocket_connect
 
-from grader.board.board_server import MAX_NAME, RateLimit, clean_name
+from grader.board import board_server
+from grader.board.board_server import MAX_NAME, Board, RateLimit, clean_name
 from grader.board.event_log import DATABASE, EventLog
 from grader.board.workshop import BadEvent, BoardExercise, BoardPrediction, Workshop
 from grader.core import board_client
@@ -132,7 +135,8 @@ def test_an_exercise_goes_from_open_to_done(workshop: Workshop) -> None:
         happen(workshop, 60.0 * (at + 1), 1, **event)
         states.append(workshop.row(1)["cells"]["a"]["status"])
     assert states == ["trying", "trying", "passing", "passing", "done", "done"]
-    column = workshop.summary(instructor=False)["exercises"][0]
+    assert workshop.summary(instructor=False)["exercises"][0]["misconceptions"] == [], "one person is not anonymous"
+    column = workshop.summary(instructor=True)["exercises"][0]
     assert (column["minutes"], column["counts"], column["misconceptions"]) == (4.0, {"done": 1}, [("Sums.", 1)])
     assert workshop.row(1)["progressed"] == 300.0
     assert workshop.table()[1] == ("One", "01_small", "a", "done", 3, 3.0, 3, 4.0)
@@ -168,6 +172,30 @@ def test_the_projector_gets_a_tally_only_when_everyone_has_answered(workshop: Wo
     happen(workshop, 3.0, None, kind="hide", hidden=True)
     happen(workshop, 4.0, 2, kind="prediction", prediction="p", choice="B")
     assert workshop.summary(instructor=False)["predictions"][0]["right"] == "B"
+
+
+def test_a_learner_who_has_left_no_longer_counts(workshop: Workshop) -> None:
+    for learner in (1, 2):
+        workshop.join(learner, f"Learner {learner}", 0.0)
+        happen(workshop, 1.0, learner, kind="check", check="a-one", outcome="failed")
+    happen(workshop, 2.0, 1, kind="prediction", prediction="p", choice="A")
+    happen(workshop, 3.0, 2, kind="help", wanted=True)
+    happen(workshop, 4.0, 2, kind="left")
+    summary = workshop.summary(instructor=False)
+    assert (summary["learners"], summary["exercises"][0]["counts"]) == (1, {"trying": 1})
+    assert summary["predictions"][0]["right"] == "B", "everyone who is left has answered"
+    assert (workshop.row(2)["left"], workshop.row(2)["help"]) == (True, False)
+    assert [row[0] for row in workshop.table()[1:]] == ["Learner 1", "Learner 2"]
+    happen(workshop, 5.0, 2, kind="help", wanted=False)  # for instance from another notebook
+    assert workshop.summary(instructor=False)["learners"] == 2
+
+
+def test_an_answer_that_is_still_the_stub_is_not_shared(workshop: Workshop) -> None:
+    stub = "def f(x):\n    # YOUR CODE HERE\n    raise NotImplementedError()"
+    workshop.exercises["a"] = replace(workshop.exercises["a"], stub=stub)
+    with pytest.raises(BadEvent, match="as it was handed out"):
+        workshop.check({"kind": "shared", "exercise": "a", "code": f"# mine\n{stub}"})
+    assert workshop.check({"kind": "shared", "exercise": "a", "code": "def f(x):\n    return x"})
 
 
 def test_a_board_that_judges_ignores_the_points_that_learners_report(workshop: Workshop) -> None:
@@ -227,6 +255,35 @@ def test_a_rate_limit_allows_a_burst_and_then_refuses() -> None:
     limit = RateLimit(per_second=0.001, burst=3, most=2)
     assert [limit.allows("x") for _ in range(5)] == [True, True, True, False, False]
     assert limit.allows("y")
+
+
+def test_a_connection_without_a_token_is_closed_and_keeps_no_page_away(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(board_server, "MAX_STRANGERS", 3)
+    monkeypatch.setattr(board_server, "TOKEN_S", 1.0)
+    log, port = EventLog(tmp_path / "workshop.sqlite3"), free_port()
+
+    async def visit() -> None:
+        board = Board(workshop, log)
+        server = board_server.listen(board, "127.0.0.1", port)
+        url = f"ws://127.0.0.1:{port}/api/live"
+        first, *others = [await websocket_connect(url) for _ in range(4)]
+        assert await first.read_message() is None, "the oldest is closed at once"
+        page = await websocket_connect(url)
+        await page.write_message(board.instructor)
+        assert json.loads(str(await page.read_message()))["role"] == "instructor"
+        assert [await one.read_message() for one in others] == [None] * 3, "the others are closed later"
+        board.schedule()
+        assert "summary" in json.loads(str(await page.read_message())), "a page with a token stays open"
+        assert board.strangers == {}
+        for one in (first, *others, page):
+            one.close()
+        server.stop()
+        await server.close_all_connections()
+
+    asyncio.run(asyncio.wait_for(visit(), 20))
+    log.close()
 
 
 def test_a_workshop_with_two_learners_through_the_real_commands(course: Path, tmp_path: Path) -> None:
@@ -347,10 +404,22 @@ def test_results_are_reported_by_a_thread_and_only_after_joining(
         assert board.process.wait(20) == 0
     assert f"Me,01_small,{exercise.id},done," in (tmp_path / "out.csv").read_text()
     began = time.monotonic()
-    board_client.report_result(Result("me", "01_small", checks, exercise.points))  # the board is gone
+    help_wanted = [{"kind": "help", "wanted": True}]
+    reporter.report(help_wanted)  # the board is gone
     assert time.monotonic() - began < 1.0
     with pytest.raises(board_client.BoardError, match="No board answers at http://127"):
         board_client.tell([])
+    while not reporter._away:
+        time.sleep(0.01)
+    began = time.monotonic()
+    reporter.finish()
+    assert time.monotonic() - began < 1.0, "a command does not wait for a board that is gone"
+    with running(course, port=None):
+        assert wait_for(course, "help", 1) == [{"kind": "help", "wanted": True}], "a board that is back gets the report"
+        board_client.leave()
+        assert wait_for(course, "left", 1) == [{"kind": "left"}]
+    reporter.report(help_wanted)
+    assert not reporter._waiting.unfinished_tasks, "nothing is sent after leaving"
 
 
 def test_a_check_cell_reports_its_outcome_and_a_stub_reports_nothing(course: Path, tmp_path: Path) -> None:
@@ -504,6 +573,9 @@ def test_an_answer_is_shared_by_its_command_alone(course: Path, tmp_path: Path) 
         assert grader("join", board.url, board.code, "--name", "Me", env=home).returncode == 0
         assert grader("--course", course, "check", "01_small", env=home).returncode == 1
         assert wait_for(course, "shared", 0) == []
+        stub = grader("--course", course, "share", "01_small", "small-double", env=home)
+        assert "this is the cell as it was handed out" in " ".join(stub.stderr.split())
+        path.write_text(path.read_text().replace("raise NotImplementedError()", "return x + x"))
         done = grader("--course", course, "share", "01_small", "small-double", env=home)
         assert done.returncode == 0, done.stderr
         [shared] = wait_for(course, "shared", 1)

@@ -22,6 +22,7 @@ import socket
 import sqlite3
 import time
 from collections import OrderedDict
+from datetime import date
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -45,6 +46,8 @@ MAX_BODY = 16 * 1024
 MAX_EVENTS = 50  # in one request
 MAX_LEARNERS = 2_000
 MAX_VIEWERS = 50
+MAX_STRANGERS = 200  # connections that have not sent a token yet; one more closes the oldest of them
+TOKEN_S = 10.0  # in which a connection sends its token
 MAX_NAME = 40
 CONNECTIONS = 4_096  # open at once, as far as the system allows
 UPDATE_S = 0.25  # between two updates of a page
@@ -101,6 +104,7 @@ class Board:
         self.code = log.setting("code", "".join(draw.choices(CODE_LETTERS, k=CODE_LENGTH)))
         self.learners: dict[str, int] = {}  # by the digest of their token
         self.viewers: set[Live] = set()
+        self.strangers: dict[Live, asyncio.TimerHandle] = {}
         self.events = RateLimit(per_second=5, burst=60)
         self.notebooks = RateLimit(per_second=0.5, burst=10)
         self.attempts = RateLimit(per_second=0.2, burst=20)  # of one address to guess a code or a token
@@ -219,7 +223,9 @@ class Board:
         predictions = [
             {**workshop.predictions[one["id"]].__dict__, **one} for one in workshop.summary(True)["predictions"]
         ]
-        return html.workshop(exercises, predictions, len(workshop.participants), workshop.judges, workshop.table())
+        day = date.fromtimestamp(workshop.began or time.time())
+        learners = len(workshop.present)
+        return html.workshop(day, exercises, predictions, learners, workshop.judges, workshop.table())
 
 
 class Handler(RequestHandler):
@@ -362,6 +368,11 @@ class Live(WebSocketHandler):
         self.board: Board = self.application.settings["board"]
         if len(self.board.viewers) >= MAX_VIEWERS:
             self.close(1013, "too many pages")
+            return
+        late = asyncio.get_running_loop().call_later(TOKEN_S, self.close, 1008, "no token")
+        self.board.strangers[self] = late
+        if len(self.board.strangers) > MAX_STRANGERS:
+            next(iter(self.board.strangers)).close(1013, "too many connections")
 
     def on_message(self, message: str | bytes) -> None:
         if self.role or not isinstance(message, str):
@@ -372,6 +383,7 @@ class Live(WebSocketHandler):
             self.close(4401 if allowed else 4429, "no such token")
             return
         self.role = str(role)
+        self.known()
         self.board.viewers.add(self)
         self.send(self.board.everything(self.role))
 
@@ -390,7 +402,14 @@ class Live(WebSocketHandler):
         self.sending = None
 
     def on_close(self) -> None:
+        self.known()
         self.board.viewers.discard(self)
+
+    def known(self) -> None:
+        """This connection no longer counts as one that has not sent a token."""
+        late = self.board.strangers.pop(self, None)
+        if late is not None:
+            late.cancel()
 
 
 class Page(Handler):

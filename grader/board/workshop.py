@@ -46,6 +46,7 @@ class BoardExercise:
     misconceptions: frozenset[str]
     minutes: int = 0  # that the course plans for it
     reference: str = ""  # the course's answer
+    stub: str = ""  # the answer cell as it is handed out
     known: frozenset[str] = frozenset()  # names that the course or Python defines, and the learner does not choose
 
 
@@ -92,6 +93,7 @@ class Participant:
     progressed: float
     attempts: dict[str, Attempt] = field(default_factory=dict)
     wants_help: bool = False
+    left: bool = False
 
 
 class Workshop:
@@ -131,7 +133,8 @@ class Workshop:
                 public = frozenset(check.id for check in one.checks if not check.hidden)
                 because = frozenset(wrong.because for wrong in one.wrong if wrong.because)
                 about = (one.id, one.title, lesson.id, one.points, public, because)
-                found.append(BoardExercise(*about, one.minutes, without_comments(one.reference), known))
+                texts = without_comments(one.reference), one.stub
+                found.append(BoardExercise(*about, one.minutes, *texts, known))
         return cls(found, [one for name in lessons for one in _predictions(course, name)], judges)
 
     def join(self, learner: int, name: str, at: float) -> None:
@@ -155,6 +158,7 @@ class Workshop:
             self._instruct(content)
             return
         participant = self.participants[learner]
+        participant.left = content["kind"] == "left"
         self.changed.add(learner)
         match content["kind"]:
             case "check":
@@ -222,8 +226,7 @@ class Workshop:
         exercise = self.exercises[content["exercise"]]
         wrong = self._attempt(participant, exercise.id, at).status != DONE
         code = without_comments(content["code"])
-        words = "\0".join(one.text for one in tokens(code, exercise.known))
-        group = hashlib.sha256(words.encode(errors="replace")).hexdigest()[:16]
+        group = hashlib.sha256(_words(code, exercise).encode(errors="replace")).hexdigest()[:16]
         self._shared[exercise.id][participant.id] = SharedAnswer(code, group, wrong)
         self.groups_changed = True
 
@@ -249,8 +252,18 @@ class Workshop:
             name: {"status": attempt.status, "earned": attempt.earned, "failures": attempt.failures}
             for name, attempt in one.attempts.items()
         }
-        row = {"id": one.id, "name": one.name, "progressed": one.progressed, "help": one.wants_help, "done": done}
-        return {**row, "cells": cells}
+        row = {"id": one.id, "name": one.name, "progressed": one.progressed, "done": done, "left": one.left}
+        return {**row, "help": one.wants_help and not one.left, "cells": cells}
+
+    @property
+    def present(self) -> list[Participant]:
+        """The learners who have not left."""
+        return [one for one in self.participants.values() if not one.left]
+
+    @property
+    def began(self) -> float | None:
+        """When the first learner joined."""
+        return min((one.joined for one in self.participants.values()), default=None)
 
     def outline(self) -> dict[str, Any]:
         """Returns what never changes during the workshop."""
@@ -265,24 +278,27 @@ class Workshop:
         return {"exercises": exercises, "predictions": predictions, "judges": self.judges}
 
     def summary(self, instructor: bool) -> dict[str, Any]:
-        """Returns counts of everyone, without any name. The projector does not get the tallies that are hidden."""
+        """Returns counts of everyone, without any name. The projector gets neither the tallies that are hidden nor the
+        misconceptions of fewer than `ANONYMOUS_FROM` people."""
         return {
-            "learners": len(self.participants),
+            "learners": len(self.present),
             "median_gap": self.median_gap,
             "stuck_after": self.stuck_after,
             "open": self.opened,
             "timer": self.timer,
             "hint": self.hint,
             "hides_predictions": self.hides_predictions,
-            "exercises": [self._column(one) for one in self.exercises.values()],
+            "exercises": [self._column(one, instructor) for one in self.exercises.values()],
             "predictions": [self._tally(one, instructor) for one in self.predictions if one in self._choices],
             "display": self._display(),
         }
 
-    def _column(self, exercise: BoardExercise) -> dict[str, Any]:
-        attempts = [a for p in self.participants.values() if (a := p.attempts.get(exercise.id)) is not None]
+    def _column(self, exercise: BoardExercise, instructor: bool) -> dict[str, Any]:
+        attempts = [a for p in self.present if (a := p.attempts.get(exercise.id)) is not None]
         minutes = [(a.ended - a.began) / 60 for a in attempts if a.status == DONE]
-        named = Counter({text: len(who) for text, who in self._misconceptions[exercise.id].items()})
+        least = 1 if instructor else ANONYMOUS_FROM
+        found = self._misconceptions[exercise.id].items()
+        named = Counter({text: len(who) for text, who in found if len(who) >= least})
         return {
             "id": exercise.id,
             "counts": Counter(attempt.status for attempt in attempts),
@@ -292,7 +308,7 @@ class Workshop:
 
     def _tally(self, prediction: str, instructor: bool) -> dict[str, Any]:
         choices = self._choices[prediction]
-        complete = len(choices) >= len(self.participants)
+        complete = all(one.id in choices for one in self.present)
         visible = instructor or complete or not self.hides_predictions
         return {
             "id": prediction,
@@ -329,7 +345,8 @@ class Workshop:
         return None
 
     def table(self) -> list[tuple[object, ...]]:
-        """Returns what an export contains: a heading, and a row for each exercise that a learner has begun."""
+        """Returns what an export contains: a heading, and a row for each exercise that a learner has begun, or one for
+        a learner who has begun none."""
         rows: list[tuple[object, ...]] = [
             ("learner", "lesson", "exercise", "status", "points", "of", "failed", "minutes")
         ]
@@ -339,6 +356,8 @@ class Workshop:
                 minutes = round((one.ended - one.began) / 60, 1) if one.status == DONE else ""
                 about = (participant.name, exercise.lesson, name, one.status)
                 rows.append((*about, one.earned, exercise.points, one.failures, minutes))
+            if not participant.attempts:
+                rows.append((participant.name, "", "", OPEN, "", "", "", ""))
         return rows
 
     def news(self, learner: int) -> dict[str, Any]:
@@ -388,12 +407,17 @@ class Workshop:
         exercise, code = self._known(content.get("exercise")), content.get("code")
         if not isinstance(code, str) or not code.strip() or len(code) > MAX_CODE:
             raise BadEvent(f"an answer that is shared has 1 to {MAX_CODE} characters")
+        if _words(without_comments(code), exercise) == _words(without_comments(exercise.stub), exercise):
+            raise BadEvent("this is the cell as it was handed out. Write an answer and save it first")
         return {"exercise": exercise.id, "code": legible(code)}
 
     def _valid_help(self, content: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(content.get("wanted"), bool):
             raise BadEvent("help is wanted or not")
         return {"wanted": content["wanted"]}
+
+    def _valid_left(self, content: dict[str, Any]) -> dict[str, Any]:
+        return {}
 
     def _valid_open(self, content: dict[str, Any]) -> dict[str, Any]:
         exercise = content.get("exercise")
@@ -440,6 +464,11 @@ def _is_one_of(value: object, texts: Container[str]) -> bool:
     return isinstance(value, str) and value in texts
 
 
+def _words(code: str, exercise: BoardExercise) -> str:
+    """The tokens of an answer, without the names that its author chose."""
+    return "\0".join(one.text for one in tokens(code, exercise.known))
+
+
 def without_comments(code: str) -> str:
     """Returns code without its comments, which may contain a name, and without the lines that they fill."""
     found = PythonLexer(stripnl=False, ensurenl=False).get_tokens_unprocessed(code)
@@ -467,6 +496,7 @@ KINDS = {
         "graded": Workshop._valid_graded,
         "prediction": Workshop._valid_prediction,
         "help": Workshop._valid_help,
+        "left": Workshop._valid_left,
         "shared": Workshop._valid_shared,
     },
     "instructor": {

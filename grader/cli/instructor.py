@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import signal
@@ -324,6 +325,8 @@ def board(
     from grader.board.workshop import Workshop
 
     course = open_course(*(lessons or ()))
+    if export is not None and export.suffix not in (".html", ".csv"):
+        raise fail("The name of an export ends with .html or .csv.")
     refuse_unwritable("The export", export)
     warn_unignored(export)
     path = course.home / "build" / "board" / DATABASE
@@ -362,6 +365,9 @@ def board(
         echo(f"Your board, which only you should open: {address}#{opened.instructor}")
         echo(f"For the projector, without names: {address}#{opened.projector}")
         echo(f"Learners join with: grader join {address} {opened.code}")
+        for pattern in patterns:
+            if not glob.glob(pattern):
+                warn(f"No folder matches {pattern} yet.")
         tasks = []
         if queue is not None:
             tasks.append(queue.run(lambda: echo("Ready to grade saved notebooks.")))

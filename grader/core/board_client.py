@@ -2,7 +2,8 @@
 
 Nothing is sent before the learner has joined a workshop. Code is sent only if the learner shares an answer, or if the
 board states when the learner joins that it grades saved notebooks. Reports are sent by a thread, so that a slow or
-absent board delays nothing; reports that cannot be sent are dropped. Only modules of Python's own are used.
+absent board delays nothing. While the board does not answer, the thread waits and tries again, until the process ends
+or the learner leaves. Only modules of Python's own are used.
 """
 
 from __future__ import annotations
@@ -29,12 +30,17 @@ from grader.core.text import legible
 TIMEOUT_S = 5.0
 AT_EXIT_S = 2.0  # that a command waits for its last reports
 MOST_WAITING = 100
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0  # between two attempts to send a report
 MAX_REPLY = 16 * 1024
 TOKEN = "X-Board-Token"
 
 
 class BoardError(Exception):
     """The board did not do what was requested; the text says why, and what to do."""
+
+
+class BoardAway(BoardError):
+    """The board did not answer, or not yet: the same request may succeed later."""
 
 
 class Membership(NamedTuple):
@@ -73,10 +79,11 @@ def _post(url: str, content: dict[str, Any], token: str = "") -> dict[str, Any]:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
             found = json.loads(reply.read(MAX_REPLY))
     except urllib.error.HTTPError as problem:
-        raise BoardError(f"The board answered: {problem.reason}.") from None
+        kind = BoardAway if problem.code == 429 or problem.code >= 500 else BoardError
+        raise kind(f"The board answered: {problem.reason}.") from None
     except (OSError, ValueError):
         address = url.partition("/api/")[0]
-        raise BoardError(f"No board answers at {address}. Check the address, or ask your instructor.") from None
+        raise BoardAway(f"No board answers at {address}. Check the address, or ask your instructor.") from None
     if not isinstance(found, dict):
         raise BoardError("The reply is not that of a board.")
     return found
@@ -86,15 +93,25 @@ def join(url: str, code: str, name: str = "") -> Membership:
     """Joins the workshop at `url`, and leaves any other. Without a name, the board draws one. Raises BoardError, and
     OSError if the membership cannot be stored."""
     url = url.partition("#")[0].rstrip("/")
-    reply = _post(f"{url}/api/join", {"code": code, "name": name})
+    reply, before = _post(f"{url}/api/join", {"code": code, "name": name}), membership()
     joined = Membership(url, str(reply.get("token", "")), str(reply.get("name", "")), reply.get("judges") is True)
     files.write(membership_path(), json.dumps(joined._asdict()) + "\n")
+    if before is not None:
+        _tell_left(before)
     return joined
 
 
 def leave() -> None:
-    """Forgets the workshop: nothing more is sent."""
+    """Tells the board, if it answers, and forgets the workshop: nothing more is sent."""
+    joined = membership()
     membership_path().unlink(missing_ok=True)
+    if joined is not None:
+        _tell_left(joined)
+
+
+def _tell_left(joined: Membership) -> None:
+    with contextlib.suppress(BoardError):
+        _post(f"{joined.url}/api/report", {"events": [{"kind": "left"}]}, joined.token)
 
 
 def joined_workshop() -> Membership:
@@ -135,7 +152,8 @@ class Reporter:
     """Sends reports from a thread, which starts with the first of them."""
 
     def __init__(self) -> None:
-        self._waiting: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue(MOST_WAITING)
+        self._waiting: queue.Queue[tuple[Membership, str, dict[str, Any]]] = queue.Queue(MOST_WAITING)
+        self._away = False  # whether the board did not answer last
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._messages: list[str] = []
@@ -143,8 +161,9 @@ class Reporter:
 
     def report(self, events: list[dict[str, Any]]) -> None:
         """Sends events soon, if a workshop was joined. Returns at once."""
-        if events and membership_path().is_file():
-            self._put("report", {"events": events})
+        joined = membership() if events else None
+        if joined is not None:
+            self._put(joined, "report", {"events": events})
 
     def send_notebook(self, lesson: str, content: bytes) -> None:
         """Sends the code cells of a saved notebook soon, if the board of the workshop grades them. Returns at once."""
@@ -154,21 +173,21 @@ class Reporter:
         with contextlib.suppress(Unreadable):
             notebook = parse(content)
             code = [{**cell, "outputs": []} for cell in cells(notebook) if cell.get("cell_type") == "code"]
-            self._put("notebook", {"lesson": lesson, "notebook": json.dumps({**notebook, "cells": code})})
+            self._put(joined, "notebook", {"lesson": lesson, "notebook": json.dumps({**notebook, "cells": code})})
 
-    def _put(self, path: str, content: dict[str, Any]) -> None:
+    def _put(self, joined: Membership, path: str, content: dict[str, Any]) -> None:
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._send, name="board", daemon=True)
                 self._thread.start()
                 atexit.register(self.finish)
         with contextlib.suppress(queue.Full):
-            self._waiting.put_nowait((path, content))
+            self._waiting.put_nowait((joined, path, content))
 
     def finish(self) -> None:
-        """Waits a short time for what has not been sent."""
+        """Waits a short time for what has not been sent, and not at all while the board does not answer."""
         deadline = time.monotonic() + AT_EXIT_S
-        while self._waiting.unfinished_tasks and time.monotonic() < deadline:
+        while self._waiting.unfinished_tasks and not self._away and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def messages(self) -> list[str]:
@@ -178,17 +197,34 @@ class Reporter:
 
     def _send(self) -> None:
         while True:
-            path, content = self._waiting.get()
+            joined, path, content = self._waiting.get()
             try:
-                joined = joined_workshop()
-                for line in news_lines(_post(f"{joined.url}/api/{path}", content, joined.token)):
+                news = self._deliver(joined, path, content)
+            except BoardError:
+                pass  # a workshop without its board is still a course
+            else:
+                for line in news_lines(news):
                     if line not in self._seen:
                         self._seen.add(line)
                         self._messages.append(line)
-            except BoardError:
-                pass  # a workshop without its board is still a course
             finally:
                 self._waiting.task_done()
+
+    def _deliver(self, joined: Membership, path: str, content: dict[str, Any]) -> dict[str, Any]:
+        """Returns the board's reply, for which it waits as long as the learner is in this workshop. Raises BoardError
+        if the board refuses the content."""
+        pause = FIRST_PAUSE_S
+        while membership() == joined:
+            try:
+                reply = _post(f"{joined.url}/api/{path}", content, joined.token)
+            except BoardAway:
+                self._away = True
+                time.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_S)
+            else:
+                self._away = False
+                return reply
+        return {}
 
 
 def news_lines(news: dict[str, Any]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 from urllib.parse import quote
 
@@ -113,12 +114,12 @@ def similar(lessons: Sequence[tuple[str, int, Sequence[Pair]]]) -> str:
 
 
 def workshop(
-    exercises: Sequence[dict[str, Any]], predictions: Sequence[dict[str, Any]], learners: int, judges: bool,
+    day: date, exercises: Sequence[dict[str, Any]], predictions: Sequence[dict[str, Any]], learners: int, judges: bool,
     table: Sequence[Sequence[object]],
 ) -> str:  # fmt: skip
     """Returns the page of a workshop that is over, as `grader.board` counts its exercises and predictions."""
     return _page(
-        "workshop.html.jinja", exercises=exercises, predictions=predictions, learners=learners, judges=judges,
+        "workshop.html.jinja", day=day, exercises=exercises, predictions=predictions, learners=learners, judges=judges,
         table=table,
     )  # fmt: skip
 

@@ -196,7 +196,7 @@ function drawDisplay() {
 }
 
 const waiting = (row) => Date.now() / 1000 + offset - row.progressed;
-const isStuck = (row) => !row.done && waiting(row) > summary.stuck_after;
+const isStuck = (row) => !row.done && !row.left && waiting(row) > summary.stuck_after;
 
 function drawAttention(order) {
   const gap = summary.median_gap ? `Median time between two steps forward: ${(summary.median_gap / 60).toFixed(1)} min. ` : "";
@@ -221,14 +221,14 @@ function drawLearners() {
   head.append(element("th", "Learner", { scope: "col" }), element("th", "Last progress", { scope: "col" }));
   for (const one of outline.exercises) head.append(element("th", label(one), { scope: "col" }));
   const body = element("tbody");
-  const order = [...rows.values()].sort((a, b) => b.help - a.help || a.done - b.done || a.progressed - b.progressed);
+  const order = [...rows.values()].sort((a, b) => a.left - b.left || b.help - a.help || a.done - b.done || a.progressed - b.progressed);
   const focused = document.activeElement && document.activeElement.dataset.learner;
   for (const row of order) {
     const line = element("tr");
     const stuck = isStuck(row);
     line.append(
       element("th", row.name, { scope: "row" }),
-      element("td", `${minutes(waiting(row))} min${stuck ? ", stuck?" : ""}`, { class: stuck ? "waiting stuck" : "waiting" }),
+      element("td", row.left ? "left" : `${minutes(waiting(row))} min${stuck ? ", stuck?" : ""}`, { class: stuck ? "waiting stuck" : "waiting" }),
     );
     for (const one of outline.exercises) {
       const cell = row.cells[one.id] || { status: "open", earned: 0, failures: 0 };
