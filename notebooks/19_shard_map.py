@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 19 · shard_map: code for each device
 #
-# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/19_shard_map/19_shard_map.ipynb).* After the core, you can write the program of one device, choose its collectives, compute how much they send, and take gradients that are reduced once.
+# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/19_shard_map/19_shard_map.ipynb).* After the core, you can write per-device code, choose its collectives, compute how much they send, and take gradients that are reduced once.
 #
 # **Prerequisites.** Gradients (lesson 04), `scan` (08), meshes and collectives (16), Explicit axes (17), data parallelism (18). Answer these questions from memory.
 #
@@ -37,7 +37,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import P  # the same class as jax.sharding.PartitionSpec
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType
 
 from grader.learning import figures, plots
 from grader.learning.inspection import list_collectives, print_collectives, print_error, time_ms
@@ -45,10 +45,10 @@ from grader.learning.inspection import list_collectives, print_collectives, prin
 eight = list(devices.mesh((8,), ("all",)).devices)
 
 # %% [markdown]
-# ## The program of one device
-# In Auto and Explicit mode, the compiler inserts the collectives. **How do you write yourself what one device computes, and what it sends?**
+# ## Per-device code
+# In Auto and Explicit mode, the compiler inserts the collectives. **How do you write the code of each device yourself, including its collectives?**
 #
-# `jax.shard_map` runs the same function on every device, on its shards (*single program, multiple data*, SPMD). Python calls the function once. This example multiplies two matrices on four by two devices.
+# `jax.shard_map` runs the same function on every device, and each device gets its own shards of the arguments (*single program, multiple data*, SPMD). Python calls the function once.
 
 # %%
 mesh = jax.make_mesh((4, 2), ("x", "y"), devices=eight)
@@ -68,7 +68,7 @@ print("equal to NumPy:", np.array_equal(c, np.asarray(a) @ np.asarray(b)), "  ty
 plots.show_shardings({"a": a, "b": b, "a @ b": c}, "The two matrices and their product.")
 
 # %% [markdown]
-# The summed axis is partitioned along `y`, so a product of blocks contains a part of each sum. `jax.lax.psum` adds these parts with an all-reduce.
+# The summed axis is partitioned along `y`, so each device's product contains only a part of each sum. `jax.lax.psum` adds these parts with an all-reduce.
 
 # %%
 print_collectives(jax.jit(blocked).lower(a, b).compile())  # the elements on one device
@@ -105,7 +105,7 @@ for spec in (P("d"), P()):
     print(f"{spec!s:7s}", total(x))
 
 # %% [markdown]
-# Along a mesh axis that `out_specs` names, the results are concatenated, along the array axis at its position. Along a mesh axis that it does not name, the results must be *equal*, and JAX uses one of them. On Explicit axes, `in_specs` must match the types of the arguments and may be omitted.
+# If `out_specs` names a mesh axis, the results along it are concatenated. The position of the name selects the array axis. If `out_specs` does not name a mesh axis, the results along it must be *equal*, and JAX keeps one of them. On Explicit axes, `in_specs` must match the types of the arguments and may be omitted.
 
 # %%
 print_error(lambda: jax.shard_map(show, in_specs=P(), out_specs=P())(x), length=360)
@@ -143,7 +143,7 @@ def types(shard, whole):
 _ = jax.shard_map(types, in_specs=(P("d"), P()), out_specs=P("d"))(x, jnp.ones(2))
 
 # %% [markdown]
-# An argument varies along the axes in its spec. The result of `psum` does not vary along the named axis. `axis_index` is the position of the device. By default (`check_vma=True`, from *varying manual axes*), JAX compares these types with `out_specs`. They also matter in loops, because a carry must keep its type.
+# An argument varies along the axes in its spec. The result of `psum` does not vary along the named axis. `axis_index` is the position of the device. By default (`check_vma=True`, from *varying manual axes*), JAX compares these types with `out_specs`. They also matter in loops, because the carry of a loop must keep its type.
 
 
 # %%
@@ -160,7 +160,7 @@ print_error(lambda: jax.jit(jax.shard_map(from_zeros, in_specs=P("d"), out_specs
 print(jax.jit(jax.shard_map(from_varying_zeros, in_specs=P("d"), out_specs=P("d")))(x))
 
 # %% [markdown]
-# New zeros do not vary, but their sum with a shard does. `jax.lax.pcast` changes only the type and sends nothing.
+# `jnp.zeros` does not vary, but its sum with a shard does. (`jnp.zeros_like(shard)` varies, as its argument does.) `jax.lax.pcast` changes only the type and sends nothing.
 #
 # ## The collectives, step by step
 # In every step, each device sends one block.
@@ -184,34 +184,37 @@ COLLECTIVES = {
 
 
 # %%
+types_of = {}
+
+
 def traced(name, values):
     result = COLLECTIVES[name](values)
-    print(f"{name:13s} {jax.typeof(values)!s:18s} -> {jax.typeof(result)!s:19s}", end="")
+    types_of[name] = f"{jax.typeof(values)!s:18s} -> {jax.typeof(result)!s:19s}"
     return result
 
 
 long = jax.device_put(np.arange(64 * 8, dtype=np.float32), P("d"))  # 64 elements on each device
-results = {name: P() if name == "psum" else P("d") for name in COLLECTIVES}
-for name, out in results.items():
+specs_out = {name: P() if name == "psum" else P("d") for name in COLLECTIVES}
+for name, out in specs_out.items():
     mapped = jax.shard_map(functools.partial(traced, name), in_specs=P("d"), out_specs=out)
     [found] = list_collectives(mapped, long)
-    print(f"{found.kind:19s} returns {found.elements:3d} elements")
-mapped = {name: jax.shard_map(COLLECTIVES[name], in_specs=P("d"), out_specs=out) for name, out in results.items()}
+    print(f"{name:13s} {types_of[name]} {found.kind:19s} returns {found.elements:3d} elements")
+mapped = {name: jax.shard_map(COLLECTIVES[name], in_specs=P("d"), out_specs=out) for name, out in specs_out.items()}
 figures.collectives(mapped, long.sharding, shape=long.shape)
 
 # %% [markdown]
-# With `tiled=True`, `all_gather` concatenates along an existing axis, and `psum_scatter` and `all_to_all` divide an existing axis into n blocks. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is still varying, so `out_specs=P()` rejects it, unless you pass `to="invarying"`.
+# By default (`tiled=False`), these functions add or remove axes. With `tiled=True`, `all_gather` concatenates along an existing axis, and `psum_scatter` and `all_to_all` divide an existing axis into n blocks. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is still varying, so `out_specs=P()` rejects it, unless you pass `to="invarying"`.
 #
 # ## What a collective sends
 # An all-gather with a result of S elements takes n - 1 steps on a ring of n devices, and each device sends S / n elements in each step. A reduce-scatter of S elements sends as many. A ring all-reduce performs both.
 #
-# | | one device sends | with n = 8 |
-# |---|---|---|
-# | `all_gather` to S elements | (n - 1) / n · S | 0.875 S |
-# | `psum_scatter` of S elements | (n - 1) / n · S | 0.875 S |
-# | `psum` of S elements | 2 (n - 1) / n · S | 1.75 S |
-# | `all_to_all` of S elements, sent directly | (n - 1) / n · S | 0.875 S |
-# | `ppermute` of S elements | S | S |
+# | | one device sends |
+# |---|---|
+# | `all_gather` to S elements | (n - 1) / n · S |
+# | `psum_scatter` of S elements | (n - 1) / n · S |
+# | `psum` of S elements | 2 (n - 1) / n · S |
+# | `all_to_all` of S elements, sent directly | (n - 1) / n · S |
+# | `ppermute` of S elements | S |
 
 # %% [markdown] predict="manual-ring"
 # You go from eight to sixteen devices. Each device still has S elements, and they all-reduce them. How much does each device send?
@@ -220,13 +223,10 @@ figures.collectives(mapped, long.sharding, shape=long.shape)
 # - [x] almost as much as before | Right. The factor 2 (n - 1) / n is 1.75 for eight devices, 1.875 for sixteen, and never more than 2.
 # - [ ] half as much as before | The blocks are half as large, but there are more steps.
 
-# %% [markdown]
-# The formulas are applied to the sizes of the *results* in compiled programs.
-
 
 # %%
 def sent(one):
-    """The elements that one device sends, for a collective of a compiled program, by the formulas of the table."""
+    """The elements that one device sends, by the formulas of the table. A compiled program states those of results."""
     if one.kind == "collective-permute":
         return one.elements
     n = one.group_size
@@ -234,36 +234,15 @@ def sent(one):
     return factors.get(one.kind, (n - 1) / n) * one.elements
 
 
-# %%
-sizes, ratios = (2, 3, 4, 5, 6, 7, 8), {name: [] for name in COLLECTIVES}
-for n in sizes:
-    smaller = jax.make_mesh((n,), ("d",), devices=eight[:n])
-    for name, function in COLLECTIVES.items():
-        local = 840 // n if name == "all_gather" else 840  # so that S is 840 for all of them
-        values = jax.ShapeDtypeStruct((n * local,), jnp.float32, sharding=NamedSharding(smaller, P("d")))
-        with jax.set_mesh(smaller):
-            [found] = list_collectives(jax.shard_map(function, out_specs=results[name]), values)
-        ratios[name].append(sent(found) / 840)
-
-# %%
-_, axes = plots.subplots(height=2.9)
-for name, marker in zip(("psum", "ppermute", "all_gather", "psum_scatter", "all_to_all"), "os^vx", strict=True):
-    axes.plot(sizes, ratios[name], marker=marker, label=name)
-axes.axhline(2, color=plots.QUIET, linewidth=0.8)
-axes.set_title("all_gather, psum_scatter and all_to_all coincide", fontsize="medium")
-axes.set(xlabel="devices n", ylabel="elements sent by one device / S", ylim=(0, 2.1), xticks=sizes)
-axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-last = ", ".join(f"{name} {values[-1]:.3f}" for name, values in ratios.items())
-plots.show(
-    "The elements that one device sends, computed from compiled programs and divided by S. The lines of all_gather, "
-    f"psum_scatter and all_to_all coincide. With eight devices: {last}."
-)
+for name, function in mapped.items():
+    [found] = list_collectives(function, long)
+    print(f"{name:13s} returns {found.elements:3d} elements, each device sends {sent(found):3.0f}")
 
 # %% [markdown]
-# If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. To estimate the time for a large array, multiply by the bytes of an element and divide by the bandwidth of a device. For a small one, the latency of each step dominates. On a ring, an all-to-all takes longer, because a block crosses every link on its way.
+# If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. To estimate the time for a large array, multiply the elements sent by the bytes per element, and divide by the bandwidth with which a device sends. For a small array, the latency of the steps dominates. On a ring, an all-to-all takes longer than its row suggests, because a block for the device s positions away occupies s links.
 #
 # ## Where to take a gradient
-# Here, the batch is partitioned and the weights are replicated. First, `jax.grad` is *outside*.
+# Here, the batch is partitioned and the weights are replicated. First, we call `jax.grad` *outside* `shard_map`.
 
 # %%
 rng = np.random.default_rng(19)
@@ -293,7 +272,7 @@ mean_loss = on_shards(lambda w, batch: jax.lax.pmean(loss(w, batch), "d"))
 compare("grad outside, pmean of the loss", jax.grad(mean_loss))
 
 # %% [markdown]
-# The gradient is correct. JAX inserted an all-reduce of the 12 elements of the gradient. Training steps often call `jax.grad` *inside* `shard_map`.
+# It is correct. JAX inserted an all-reduce of its 12 elements. Training steps often call `jax.grad` *inside* `shard_map`.
 
 # %% [markdown] predict="manual-gradient"
 # Inside, each device computes `jax.grad(loss)(w, batch)` for its two examples, without any `psum` or `pmean`, and `out_specs` is `P()`. What does the program return?
@@ -333,7 +312,7 @@ compare("pcast, grad inside, then pmean", on_shards(cast_first))
 
 # %%
 for name, function in COLLECTIVES.items():
-    mapped = jax.shard_map(function, in_specs=P("d"), out_specs=results[name])
+    mapped = jax.shard_map(function, in_specs=P("d"), out_specs=specs_out[name])
     result, backward = jax.vjp(jax.jit(mapped), long)
     found = list_collectives(backward, jnp.ones_like(result))
     print(f"{name:13s} backward: {', '.join(f'{one.kind} of {one.elements}' for one in found) or 'no collective'}")
@@ -358,7 +337,7 @@ print("type of the gradient:", jax.typeof(jax.jit(fsdp)(wide, examples)))
 # Each device gathers all 24 weights, and receives the gradient of its own row. With several layers, gathered weights are stored for the backward pass, unless `jax.checkpoint` (lesson 15) gathers them again.
 #
 # ## When to use shard_map
-# Write most programs in Auto or Explicit mode. Use `shard_map` for a particular collective, a loop in which neighbours communicate, or a kernel on shards. It can be part of a jitted program.
+# Write most programs in Auto or Explicit mode. Use `shard_map` when you need a particular collective, a loop in which neighbours exchange data, or a kernel that runs on each shard. **Call it inside `jax.jit`**, alone or in a larger program. Without `jit`, JAX runs each operation separately. You can then print values, but it is slow.
 #
 # The core ends here.
 
@@ -457,7 +436,7 @@ plots.show(
 # | eight TPU v5e | 134 MB | 17 MB | four of seven |
 # | eight H100 | 134 MB | 164 MB | one of seven |
 #
-# In these four cases, the program for TPUs starts a permute, multiplies, and then waits for the permute. The program for GPUs performs six permutes first, and multiplies during the last, so it probably stores all blocks. Compilers may also replace a collective. For TPUs, an all-gather of one element per device became an all-reduce. So read the program of your accelerator before you rely on an overlap or on a particular collective.
+# For four of the seven permutes, the program for TPUs starts the permute, multiplies, and then waits for it. The program for GPUs performs six permutes first, and multiplies during the last, so it probably stores all blocks. Compilers may also replace a collective. For TPUs, an all-gather of one element per device became an all-reduce. So read the program of your accelerator before you rely on an overlap or on a particular collective.
 #
 # ## Deeper: all_to_all between two axes
 # In the core, `all_to_all` split and concatenated the same axis. With two different axes, it changes which axis is partitioned. Each device starts with one row of this table and ends with one column.
@@ -495,7 +474,7 @@ with jax.set_mesh(auto):
     print_error(lambda: wrong(*arrays))
 
 # %% [markdown]
-# Inside, the weights have their full shapes, because they are partitioned only along `model`. The compiler inserted the all-reduce in groups of two, which completes the second product. We differentiate with respect to `w1` only. The all-reduce in groups of four adds its gradients, of which each device stores 128 elements. It is the transpose of the cast of `w1`. The `pmean` itself is not in this program, because only the gradient is returned. `in_specs` may contain manual axes only. On Auto axes, JAX reshards arguments that do not match `in_specs`. Results are never moved.
+# Inside, the weights have their full shapes, because they are partitioned only along `model`. The compiler inserted the all-reduce in groups of two, which completes the second product. We differentiate with respect to `w1` only. The all-reduce in groups of four adds its gradients, of which each device stores 128 elements. It is the transpose of the cast of `w1`. The `pmean` itself is not in this program, because only the gradient is returned. `in_specs` may name only manual axes. On Auto axes, JAX reshards arguments that do not match `in_specs`. Results are never moved.
 #
 # ## Deeper: from pmap to shard_map
 # `jax.pmap` is the older way to write code for each device. Like `vmap`, it maps over a leading axis and removes it. The size of this axis is the number of devices that it uses.
@@ -577,7 +556,7 @@ silent = jax.shard_map(lambda shard: 2 * shard, in_specs=P("d"), out_specs=P(), 
 print("a varying value under out_specs=P():", jax.jit(silent)(x))
 
 # %% [markdown]
-# Without the check, JAX does not track which values vary, so it neither casts values nor reduces gradients. Each device gets the gradient of its own examples, and you have to average the gradients yourself, as with `pmap`. The transpose of an unchecked `psum` is again a `psum`, so the gradient of an unchecked `pmean` is not divided by eight. In code that mixes the two rules, the gradient is eight times too large, or the weights of the devices silently become different. Disable the check only for operations that do not support it.
+# Without the check, JAX does not track which values vary, so it neither casts values nor reduces gradients. Each device gets the gradient of its own examples, and you have to average the gradients yourself, as with `pmap`. The transpose of an unchecked `psum` is again a `psum`. It adds eight equal contributions of 1/8, so each device gets the full gradient of its own loss. Only the last variant, the gradient of the `pmean` followed by a `pmean`, is correct under both rules. In code that mixes the two rules, the gradient is eight times too large, or the weights of the devices silently become different. Disable the check only for operations that do not support it.
 #
 # ## Deeper: gradients that are not reduced yet
 # A third kind of value is **unreduced** (lesson 17). Each device has a partial sum, and the value is the sum over the devices. If you cast a weight to *reduced*, its gradient is unreduced, and the type states that a sum is missing. `psum` or `psum_scatter` completes it.
@@ -596,7 +575,7 @@ compare("pcast to reduced, psum", on_shards(unreduced_gradient))
 # %% [markdown]
 # | type | the devices along `d` have | convert it with | communication |
 # |---|---|---|---|
-# | `float32[2]{V:d}` | values that may differ | `pcast` to unreduced | none |
+# | `float32[2]{V:d}` | values that may differ | `psum`, or `pcast` to unreduced | a collective, or none |
 # | `float32[2]` | equal values | `pcast` to varying or reduced | none |
 # | `float32[2]{R:d}` | equal values, whose gradient is unreduced | `pcast` to varying | none |
 # | `float32[2]{U:d}` | partial sums | `psum`, `psum_scatter` | a collective |
@@ -616,7 +595,7 @@ with jax.set_mesh(jax.make_mesh((4,), ("d",), devices=eight[:4])):
     print_error(lambda: twice(jax.device_put(np.ones(16, np.float32), P("d"))))
 
 # %% [markdown]
-# Without `tiled=True`, `all_gather` stacks along a new axis, and `psum_scatter` and `all_to_all` remove an axis of size n. On Explicit axes, the function cannot close over a JAX array, so pass the array as an argument. The size of a partitioned axis must be divisible by the number of devices along its mesh axis, so pad the array (lesson 16). `pmax` has no gradient. Outside of `jit`, each operation is compiled and run on its own, so compile the whole function before you measure.
+# Without `tiled=True`, `all_gather` stacks along a new axis, `psum_scatter` removes an axis of size n, and `all_to_all` removes `split_axis`, which must have size n, and inserts a new axis of size n at `concat_axis`. On Explicit axes, the function cannot close over a JAX array, so pass the array as an argument. The size of a partitioned axis must be divisible by the number of devices along its mesh axis, so pad the array (lesson 16). `pmax` has no gradient. For a stable softmax, apply `jax.lax.stop_gradient` to its argument. `pcast(..., to="varying")` of a value that already varies along this axis is an error.
 
 # %%
 offset = jnp.ones(2)
@@ -655,7 +634,5 @@ print_error(lambda: jax.grad(largest)(x))
 # | all shards | `jax.lax.all_gather(value, "d", tiled=True)`, whose gradient is a reduce-scatter |
 # | to exchange blocks, or to send to one device | `jax.lax.all_to_all`, `jax.lax.ppermute` |
 # | the gradient of the whole batch | `jax.grad` of a loss that contains `pmean` |
-# | a gradient for each device | `pcast` of the weights first, then `jax.grad` |
-# | the position and the number of devices | `jax.lax.axis_index("d")`, `jax.lax.axis_size("d")` |
 #
 # The JAX documentation has a page on [manual parallelism](https://docs.jax.dev/en/latest/201/shard-map.html). In the first exercise, you complete a product of blocks.

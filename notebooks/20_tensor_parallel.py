@@ -16,7 +16,7 @@
 #
 # <details><summary>Answer</summary>
 #
-# It stores a shard of every weight. During a step, it gathers the weights of one layer after the other.
+# It stores a shard of every weight. During a step, it gathers the weights layer by layer.
 # </details>
 #
 # 3. From 19: How many elements does each of n devices on a ring send in an all-reduce of S elements, and how many in a reduce-scatter?
@@ -81,10 +81,7 @@ whole = jax.nn.gelu(tokens @ w1) @ w2
 print("largest difference:", np.abs(partial_sums[0] + partial_sums[1] - whole).max())
 
 # %% [markdown]
-# The sum is the whole result. Between the products, nothing is communicated, for two reasons.
-#
-# 1. The activation function is elementwise, so each device can apply it to its own hidden units.
-# 2. Each device stores exactly the rows of `w2` that belong to its hidden units.
+# The sum is the whole result. Nothing is communicated between the products, because the activation function is elementwise, and each device stores the rows of `w2` that belong to its hidden units.
 #
 # ## The layout on a mesh
 # On a mesh of four by two devices, we partition the batch along `data` and the weights along `model`.
@@ -183,10 +180,10 @@ report(mlp, weights, SPECS, auto)
 # | along | adds | elements on each device |
 # |---|---|---|
 # | `model` | the result, as in the forward pass | 2 · 16 · 64 |
-# | `data` | the gradients of the two halves of the weights | 64 · 128 + 128 · 64 |
+# | `data` | the gradients of the device's shards of `w1` and `w2` | 64 · 128 + 128 · 64 |
 # | `model` | the gradient of the input | 2 · 16 · 64 |
 #
-# In the backward pass, the two ways change roles. If `g` is the gradient with respect to `x @ w1`, the gradient of `x` is `g @ w1.T`, and `w1.T` is partitioned by rows.
+# In the backward pass, the two ways swap roles. If `g` is the gradient with respect to `x @ w1`, the gradient of `x` is `g @ w1.T`, and `w1.T` is partitioned by rows.
 #
 # | weight | forward pass | gradient of the input |
 # |---|---|---|
@@ -218,8 +215,10 @@ for function in (explicit_mlp, manual_mlp):
 # %% [markdown]
 # All modes have the same collectives. In Manual mode, JAX casts `x` to a value that varies along `model`. The all-reduce of the gradient of the input is the transpose of this cast (lesson 19).
 #
+# A bias of the first product is partitioned like the hidden units, `P("model")`. A bias of the second product is replicated, and in Manual mode you add it **after** the `psum`. Otherwise it is added M times, once for each of the M devices along `model`, and JAX reports no error.
+#
 # ## Attention heads
-# In attention, each *head* averages the values of all tokens, with weights from its queries and keys (lesson 25). Heads are independent until the output projection adds them, so they correspond to hidden units. The weights of queries, keys and values have the shape (width, heads, K), and the output weight has (heads, K, width). Their axis of heads is partitioned, so each device has whole heads.
+# In attention, each *head* computes for each token a weighted average of the values of this and earlier tokens (lesson 25). Heads are independent until the output projection adds them, so they correspond to hidden units. In all four weights, the axis of heads is partitioned, so each device has whole heads.
 
 # %%
 HEADS, K = 4, 16
@@ -229,7 +228,7 @@ HEAD_SPECS = {name: P(None, "model") for name in "qkv"} | {"o": P("model")}
 
 def attention(params, x, out_sharding=None):
     q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
-    mixed = jax.nn.dot_product_attention(q, k, v, is_causal=True)  # softmax(q · k, no later tokens) · v
+    mixed = jax.nn.dot_product_attention(q, k, v, is_causal=True)  # softmax(q · k / sqrt(K)) · v, no later tokens
     return jnp.einsum("bthk,hkd->btd", mixed, params["o"], out_sharding=out_sharding)
 
 
@@ -250,7 +249,7 @@ for function, own_mesh in ((attention, auto), (explicit_attention, mesh), (manua
     report(function, heads, HEAD_SPECS, own_mesh)
 
 # %% [markdown]
-# All modes have the same collectives, with one all-reduce in the forward pass. But the last all-reduce of the gradient is three times as large as that of the MLP. Queries, keys and values each contribute to the gradient of `x`, and this program all-reduces each contribution. In Manual mode, JAX casts `x` once for each product. If you cast it before the products, each device adds its contributions first.
+# The last all-reduce of the gradient is three times as large as that of the MLP. Queries, keys and values each contribute to the gradient of `x`, and these programs all-reduce each contribution (3 · 2,048 elements, merged into one operation). In Manual mode, JAX casts `x` once for each product. If you cast it before the products, each device adds its contributions first.
 
 
 # %%
@@ -265,7 +264,7 @@ def cast_once(params, x):
 report(cast_once, heads, HEAD_SPECS, mesh)
 
 # %% [markdown]
-# The number of heads must be divisible by M, the number of devices along `model`.
+# The number of heads must be divisible by M.
 #
 # ## Sequence parallelism
 # Between attention and the MLP, all devices along `model` store and normalize copies of the same tokens. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by their position in the sequence. An all-gather precedes the first product, and a reduce-scatter replaces the all-reduce.
@@ -300,7 +299,7 @@ for name, (block, spec) in BLOCKS.items():
     print_collectives(program.lower(params, x).compile(), mesh)
 
 # %% [markdown]
-# An all-gather and a reduce-scatter together send as much as an all-reduce. In the backward pass, they change roles. The advantage is memory. The next cell adds up the activations that each device stores for the backward pass, the *residuals* (lesson 15) in the function that `jax.vjp` returns.
+# An all-gather and a reduce-scatter together send as much as an all-reduce. In the backward pass, each becomes the other. The advantage is memory. The next cell adds up the *residuals* (lesson 15) that each device stores for the backward pass.
 
 
 # %%
@@ -324,7 +323,7 @@ _, axes = plots.subplots(height=2.6)
 for (name, kilobytes), marker in zip(stored.items(), "os", strict=True):
     label = f"{name}: {kilobytes[0]:.0f} to {kilobytes[-1]:.0f} kB"
     axes.loglog(counts, kilobytes, base=2, marker=marker, label=label)
-axes.loglog(counts, kilobytes[0] / counts, "--", base=2, color=plots.QUIET, label="one device / M")
+axes.loglog(counts, kilobytes[0] / counts, "--", base=2, color=plots.QUIET, label=f"{kilobytes[0]:.0f} kB / M")
 axes.set(xlabel="devices along model, M", ylabel="kB on a device", xticks=counts)
 axes.xaxis.set_major_formatter("{x:g}")
 axes.yaxis.set_major_formatter("{x:g}")
@@ -333,7 +332,7 @@ ends = ", ".join(f"{name} {kilobytes[0]:.0f} and {kilobytes[-1]:.0f} kB" for nam
 plots.show(f"Activations that one device stores for the backward pass. On one device and on eight: {ends}.")
 
 # %% [markdown]
-# An eighth of 886 kB would be 111 kB. With tensor parallelism alone, each of eight devices stores copies of all tokens before and after the norm. With sequence parallelism, only the gathered tokens are not partitioned. Korthikanti et al. store only their shard, and gather them again in the backward pass.
+# With tensor parallelism alone, each of eight devices stores copies of all tokens before and after the norm. With sequence parallelism, only the gathered tokens are stored whole.
 #
 # ## When does tensor parallelism pay off?
 # With more devices, each device computes less, but it does not send less. **How many devices are useful?** Consider the forward pass of an MLP with t tokens of width d and f hidden units.
@@ -341,17 +340,16 @@ plots.show(f"Activations that one device stores for the backward pass. On one de
 # - Each of the two products takes 2 t d f floating-point operations, so each device computes 4 t d f / M of them.
 # - In the all-reduce of t d elements, each device sends 2 (M - 1) / M · t d elements.
 #
-# Does a compiled program agree?
+# Does a compiled program agree with the first formula?
 
 # %%
 x = jax.device_put(tokens, P("data"))
 t, m = TOKENS[0] * TOKENS[1] / 4, 2  # the tokens of one position along data
-print(f"operations: {4 * t * D * F / m:,.0f} by the formula, {flops(manual_mlp, params, x):,.0f} in the program")
-print(f"elements sent: {2 * (m - 1) / m * t * D:,.0f} by the formula, ", end="")
-print(f"{sum(map(sent, list_collectives(manual_mlp, params, x))):,.0f} in the program")
+print(f"operations: {4 * t * D * F / m:,.0f} by the formula")
+print(f"            {flops(manual_mlp, params, x):,.0f} in the program, with the activation function")
 
 # %% [markdown]
-# The program's operations include the activation function. We estimate both times by dividing by an accelerator's peak rate and bandwidth. The last Deeper section lists their sources.
+# Dividing by an accelerator's peak rate and bandwidth (sources in the last Deeper section) gives both times.
 
 # %% [markdown] predict="tp-batch"
 # Communication takes half as long as computation. You double the number of tokens. What happens to this ratio?
@@ -382,7 +380,7 @@ for t in (8192, 16384):
     print(f"ratio {communicate / compute:.2f}")
 
 # %% [markdown]
-# But the ratio depends on M. Up to one, a collective matmul (lesson 19) can hide communication behind computation. Where does it reach one?
+# But the ratio depends on M. While it is below one, a collective matmul (lesson 19) can hide the communication. At which M does the ratio reach one?
 
 # %%
 chip, d, f = "H100, in a node", 8192, 28_672  # change these and run the cell again
@@ -393,29 +391,28 @@ left.set(title=chip, ylabel="ms", xlabel="devices along model, M")
 limits = {name: 1 + f * bandwidth / peak for name, (peak, bandwidth) in CHIPS.items()}
 for name, limit in limits.items():
     compute, communicate = times_ms(name, m)
-    right.loglog(m, communicate / compute, base=2, label=f"{name}: M = {limit:.1f}")
+    right.loglog(m, communicate / compute, base=2, label=f"{name}: 1 at M = {limit:.1f}")
     right.plot(limit, 1, "o", color=plots.INK)
+right.axhline(1, color=plots.QUIET, linewidth=0.8)  # communication takes as long as computation
 right.axvline(8, 0.45, color=plots.QUIET, linewidth=0.8, label="a node of 8 H100s")
-right.set(title="communicate / compute", ylim=(0.005, 50), xlabel="devices along model, M")
+right.set(title="communicate / compute", ylim=(0.004, 50), yticks=2.0 ** np.arange(-3, 6), xlabel=left.get_xlabel())
 for axes in (left, right):
     axes.legend(fontsize="small")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_major_formatter("{x:g}")
 equal = ", ".join(f"{limit:.1f} ({name})" for name, limit in limits.items())
-plots.show(
-    f"Left: milliseconds of an MLP's forward pass. Right: their ratio, with a line at the eight GPUs of a node. Both times are equal at M = {equal}."
-)
+plots.show(f"Left: milliseconds of an MLP's forward pass. Right: their ratio, which is 1 at M = {equal}.")
 
 # %% [markdown]
 # With 2 bytes per element, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**.
 #
-# Inside a node of H100s, or along one axis of TPUs, this limit is between 13 and 16. Between nodes, it is 2.4. So on H100s, tensor parallelism usually stays inside a node of eight. The backward pass computes twice as much and communicates as much.
+# With the bandwidth inside a node of H100s, or along one axis of TPUs, this limit is between 13 and 16. So all eight GPUs of a node are useful. Between nodes, the limit is only 2.4, so on H100s tensor parallelism usually stays inside a node. The backward pass computes twice as much as the forward pass and communicates the same amount, so its limit is almost twice as high.
 #
 # The core ends here.
 
 # %% [markdown]
 # ## Deeper: communicate while you multiply
-# *The exercise "Reduce-scatter during a product" needs this section.* With sequence parallelism, the first product waits for the all-gather. Lesson 19 showed an alternative, the collective matmul. The blocks of tokens are passed around a ring. A device can multiply the block that it has while it receives the next one. In lesson 19, each product was an addend of the result. Here, each product gives some **rows** of the result.
+# *The exercise "Reduce-scatter during a product" needs this section.* With sequence parallelism, the first product waits for the all-gather. (So does the backward pass of Korthikanti et al., who store only a shard of the gathered tokens and gather them again.) Lesson 19 showed an alternative, the collective matmul. The blocks of tokens are passed around a ring. A device can multiply the block that it has while it receives the next one. In lesson 19, each product was an addend of the result. Here, each product gives some **rows** of the result.
 
 
 # %%
@@ -432,7 +429,7 @@ def multiply_while_gathering(x, w):
         rows = rows.at[(me - number) % n].set(block @ w)
         return jax.lax.ppermute(block, "model", to_next), rows
 
-    start = x, jnp.zeros_like(x, shape=(n, len(x), w.shape[1]))
+    start = x, jnp.zeros_like(x, shape=(n, len(x), w.shape[1]))  # these zeros vary along model, as x does
     return jax.lax.fori_loop(0, n, step, start)[1].reshape(-1, w.shape[1])
 
 
@@ -543,15 +540,15 @@ with jax.set_mesh(cube):
 #
 # The last axis of a mesh varies fastest in the order of the devices. So in this mesh, devices along `model`, which communicate most often, have consecutive numbers. `jax.make_mesh` also takes the topology of TPUs into account.
 #
-# The next figure shows the collectives of a training step of a whole transformer block, also read from its compiled program. It calls the axis of tensor parallelism `tensor`.
+# The next figure shows the collectives of a training step of a whole transformer block, also read from its compiled program. It calls the axis of tensor parallelism `tensor`. Its weights are cast after the gather, as in the first program above, so 6,144 elements are all-reduced along `data` before the reduce-scatters. The backward pass has only one all-reduce along `tensor`, because the input of the block needs no gradient here.
 #
 # ![Thirteen collectives of one training step of a transformer block on two by two by two devices, in the order of execution. Four all-gathers along fsdp gather the weights. Two all-reduces along tensor add heads and hidden units, and a small one along data and fsdp averages the loss. In the backward pass, an all-reduce along tensor, one along data for all gradients, and four reduce-scatters along fsdp follow.](../images/parallel_step_3d.svg)
 #
 # | kind of parallelism | communicates | how often | its axis should use |
 # |---|---|---|---|
-# | data | gradients | once in a step | the slowest network |
-# | FSDP | weights and gradients | for each layer | links of medium speed |
-# | tensor | activations | several times for each layer | the fastest links |
+# | data | gradients | once per step | the slowest network |
+# | FSDP | weights and gradients | for every layer | links of medium speed |
+# | tensor | activations | several times per layer | the fastest links |
 #
 # FSDP or tensor parallelism? Suppose a group of devices computes an MLP for t tokens in a step. With FSDP, each device gathers the 2 d f weights twice and reduce-scatters their gradients once, so it sends about 6 d f elements. With tensor parallelism, it takes part in two all-reduces of t d elements, one in each pass, and sends about 4 t d. So tensor parallelism sends less for fewer than 1.5 f tokens, which are 43,000 for the MLP of the core. *Context parallelism* is yet another kind. Like sequence parallelism, it partitions the tokens, but in attention too, where the devices exchange keys and values.
 #
@@ -563,8 +560,8 @@ with jax.set_mesh(cube):
 
 # %%
 def auto_block(params, x):
-    state = jax.lax.with_sharding_constraint
-    return x + state(mlp(params, state(norm(x), P("data"))), P("data", "model"))
+    constrain = jax.lax.with_sharding_constraint
+    return x + constrain(mlp(params, constrain(norm(x), P("data"))), P("data", "model"))
 
 
 def explicit_block(params, x):
@@ -581,7 +578,7 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 # %% [markdown]
 # In both modes, the compiler for CPUs uses an all-reduce, which sends twice as much as a reduce-scatter. Only the program with `shard_map` contains the reduce-scatter.
 #
-# We also compiled three programs for accelerators, from a description of the devices, with JAX 0.10.2. They use bfloat16, 8 examples of 256 tokens, a width of 1,024, 4,096 hidden units, and a mesh of four by two devices. The table shows the collectives along `model`. The first program has two products with the same input, like a gated MLP.
+# Without such devices, we also compiled three programs ahead of time with JAX 0.10.2, for topologies described with `jax.experimental.topologies`. They use bfloat16, 8 examples of 256 tokens, a width of 1,024, 4,096 hidden units, and a mesh of four by two devices. The table shows the collectives along `model`. The first program has two products with the same input, like a gated MLP.
 #
 # | program | simulated CPUs | eight TPU v5e | eight H100 |
 # |---|---|---|---|
@@ -614,7 +611,7 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 #
 # For TPUs, we assume a closed ring along one axis, on which each device sends in both directions at once. It then sends half of the data over each of its two links along this axis. A link of a TPU v5e sends 50 GB/s, and a link of a TPU v5p sends 100 GB/s. With one direction only, or without a closed ring, the bandwidth is lower.
 #
-# The same formula gives other limits for other parts of a model. The four products with the weights of attention take 8 t d² operations for one all-reduce, so their limit is 1 + 2 d · bandwidth / peak. With d = 8192, this is 8.5 in a node of H100s, 9.3 for TPU v5e and 8.1 for TPU v5p. In a backward pass, which computes twice as much, bandwidth / peak counts twice.
+# The same formula gives other limits for other parts of a model. A gated MLP has three products, 6 t d f operations, and the same all-reduce. So its limit is 1 + 1.5 f · bandwidth / peak, which is 20.6 in a node of H100s, 22.8 for TPU v5e and 19.7 for TPU v5p. The four products with the weights of attention take 8 t d² operations for one all-reduce, so their limit is 1 + 2 d · bandwidth / peak. With d = 8192, this is 8.5 in a node of H100s, 9.3 for TPU v5e and 8.1 for TPU v5p. In a backward pass, which computes twice as much, bandwidth / peak counts twice.
 #
 # The scaling book [derives limits on M](https://jax-ml.github.io/scaling-book/training/). All rates are peaks, so real times are longer. If computation and communication overlap, only the longer time counts. Between nodes, we assume that each device sends all of its data to another node. If an all-reduce first adds inside each node, tensor parallelism can [span two nodes](https://jax-ml.github.io/scaling-book/gpus/).
 

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 21 · Pipelines and experts: models that no device can store
+# # 21 · Pipelines and experts: models too large for one device
 #
 # *The core takes about 35 minutes. Thirteen "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run a pipeline, send tokens to experts on other devices, and compare what each kind of parallelism communicates.
 #
@@ -40,15 +40,15 @@ eight = list(devices.mesh((8,), ("all",)).devices)
 rng = np.random.default_rng(21)
 
 # %% [markdown]
-# ## One device, one part of the layers
-# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** The layers of one device are a *stage*, which needs the results of the stage before it. If the whole batch passed through the stages at once, only one of them would work at a time. In **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**, the batch is split into [micro-batches](../docs/glossary.md#micro-batch), so that the stages can work on different micro-batches at the same time.
+# ## Layers on different devices
+# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** The layers of one device are a *stage*, which needs the results of the stage before it. If the whole batch passed through the stages at once, only one of them would work at a time. In **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**, the batch is split into [micro-batches](../docs/glossary.md#micro-batch), so that stages can work on different micro-batches at once.
 #
-# ![A pipeline of four stages with six micro-batches. Each row is a device, each column a step of time. Micro-batch 0 moves along the diagonal from stage 0 to stage 3, and the next micro-batches follow one step behind. In the first three and the last three steps, some devices are idle. Below, the gradients move back from stage 3 to stage 0.](../images/pipeline_ticks.svg)
+# ![A pipeline of four stages with six micro-batches. Each row is a device, each column a time step. Micro-batch 0 moves along the diagonal from stage 0 to stage 3, and the next micro-batches follow one step behind. In the first three and the last three steps, some devices are idle. Below, the gradients move back from stage 3 to stage 0.](../images/pipeline_ticks.svg)
 #
 # ## The bubble
 # In the figure, the forward passes take 9 time steps, and each stage works in 6 of them. It is idle in the other three, the **[bubble](../docs/glossary.md#bubble)**. [GPipe](https://arxiv.org/abs/1811.06965) runs all forward passes, and then all backward passes from the last stage to the first. With S equal stages and M micro-batches, each direction takes M + S - 1 steps. A stage works in M of them, so the idle fraction is (S - 1) / (M + S - 1).
 #
-# Below, we simulate the forward passes. A stage starts as soon as it is free and its input has arrived.
+# We simulate the forward passes. A stage starts once it is free and its input has arrived.
 
 # %% [markdown] predict="pipeline-bubble"
 # A pipeline has 4 stages and 12 micro-batches. You double both. How does the idle fraction change?
@@ -83,7 +83,7 @@ plots.show(f"The points are on the lines of the formula. Eight stages: {idle[0]:
 figures.pipeline(stages=4, micro_batches=6, schedule="GPipe")
 
 # %% [markdown]
-# In this figure, a backward pass takes two steps. For a small bubble, use many more micro-batches than stages. Each micro-batch needs at least one example on each device, which limits M.
+# In this figure, a backward pass takes two steps. (*Deeper: schedules and memory* explains 1F1B and the stored micro-batches.) For a small bubble, use many more micro-batches than stages. Each micro-batch needs at least one example on each device, which limits M.
 #
 # ## A pipeline in shard_map
 # Our network has eight residual blocks. The mesh has four stages, with two data-parallel devices each, so each stage stores two blocks.
@@ -107,16 +107,14 @@ def all_blocks(weights, x):  # one device, or one stage
 
 
 # %% [markdown]
-# All devices run the same loop. Its iterations are the columns of the forward passes in the figure. In iteration t, stage s works on micro-batch t - s. Stage 0 reads micro-batch t, and every other stage uses the activations that it received. A permute sends the result to the next stage.
-#
-# All devices take part in the permute of every iteration, so in the bubble a device computes results that are never used.
+# All devices run the same loop, so in the bubble a device computes results that are never used. Its iterations are the columns of the forward passes in the figure. In iteration t, stage s works on micro-batch t - s. Stage 0 reads micro-batch t, and every other stage uses the activations that it received. A permute sends the result to the next stage.
 
 
 # %%
 def pipeline(params, xs, apply=all_blocks):
     """Code of one device. xs (M, B, width): micro-batches. Returns the results of this stage in the last M iterations."""
     last, me, count = jax.lax.axis_size("stage") - 1, jax.lax.axis_index("stage"), len(xs)
-    to_next = [(i, i + 1) for i in range(last)]
+    to_next = [(i, i + 1) for i in range(last)]  # stage 0 receives zeros, and ignores them
     xs = jax.lax.pcast(xs, "stage", to="varying")  # the carry has the type of xs[0], and varies along stage
 
     def iteration(arrived, t):
@@ -142,9 +140,6 @@ def pipeline_loss(params, xs, ys, cast=("data",), apply=all_blocks):
     return jax.lax.pmean(jax.lax.psum(error, "stage"), "data")
 
 
-# %% [markdown]
-# Does the loss match that of one device?
-
 # %%
 teacher = {k: draw_weights(*v.shape[1:]) * 3 for k, v in weights.items()}
 xs = rng.normal(size=(12, 16, width)).astype(np.float32)  # 12 micro-batches
@@ -162,12 +157,12 @@ for one in list_collectives(pipelined, params, *batches):
     print(f"{one.kind} of {one.elements} elements, {one.times} times")
 
 # %% [markdown]
-# They agree. The permute sends one micro-batch in each of 12 + 4 - 1 = 15 iterations. The all-reduces of one element are the `psum` and the `pmean` of the loss.
+# Both losses agree. The permute sends one micro-batch in each of 12 + 4 - 1 = 15 iterations. The all-reduces of one element are the `psum` and the `pmean` of the loss.
 #
 # ## The backward pipeline
 # The transpose of a permute is a permute in the opposite direction. So **`jax.grad` derives the backward pipeline**.
 #
-# The two devices of a stage have the same parameters but different examples, so their gradients must be added. In terms of types, the activations vary along `data`, but the parameters do not. Before JAX multiplies the two, it casts the parameters to varying, unless you have done so. The transpose of this cast is the all-reduce that adds the gradients.
+# The two devices of a stage have the same parameters but different examples, so their gradients must be added. The activations vary along `data`, but the parameters do not. Before JAX multiplies the two, it casts the parameters to varying, unless you have done so. The transpose of this cast is the all-reduce that adds the gradients.
 
 # %% [markdown] predict="pipeline-gradient"
 # `pipeline_loss` casts the parameters before the loop, in its first line. What happens without this line?
@@ -189,7 +184,7 @@ for cast in ((), ("data",)):
         print(f"    {one.kind:18s} {one.elements:5d} elements x {one.times}, in a loop: {one.in_loop}")
 
 # %% [markdown]
-# Both gradients are correct. A block has 16 · 32 + 32 + 32 · 16 = 1056 parameters. Without the cast, there are 30 all-reduces, for 15 iterations and two blocks of a stage. With the cast, the gradients of both blocks are all-reduced once, after the loop.
+# A block has 16 · 32 + 32 + 32 · 16 = 1056 parameters. Without the cast, there are 30 all-reduces, for 15 iterations and two blocks of a stage. With the cast, the gradients of both blocks are all-reduced once, after the loop.
 #
 # ## Experts
 # A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** replaces the MLP of a layer with many MLPs, the *experts*. A *router* chooses one or a few experts per token, so the work per token does not grow with the number of experts.
@@ -202,11 +197,7 @@ jax.set_mesh(row)
 EXPERTS, TOKENS = 8, 512  # one expert and 64 tokens on each device
 experts = {"w1": draw_weights(EXPERTS, width, 32), "w2": draw_weights(EXPERTS, 32, width)}
 router = draw_weights(width, EXPERTS) * 4
-tokens = rng.normal(size=(TOKENS, width)).astype(np.float32) + 0.3  # a mean, so that experts are not equally popular
-
-
-# %% [markdown]
-# How many tokens does each expert get?
+tokens = rng.normal(size=(TOKENS, width)).astype(np.float32) + 0.3  # a nonzero mean makes some experts more popular
 
 
 # %%
@@ -215,7 +206,7 @@ def expert(p, x):
 
 
 def dense_reference(experts, router, x):
-    """Every expert computes every token, and all results but one are discarded."""
+    """Every expert processes every token, and all results but one are discarded."""
     logits = x @ router
     chosen = jax.nn.one_hot(logits.argmax(-1), EXPERTS) * jax.nn.softmax(logits)
     return jnp.einsum("te,etd->td", chosen, jax.vmap(expert, in_axes=(0, None))(experts, x))
@@ -227,13 +218,13 @@ with jax.set_mesh(None):
 print("tokens for each expert:", popular, "  mean:", TOKENS // EXPERTS)
 
 # %% [markdown]
-# Some experts get three times as many tokens as others. But array shapes in a compiled program are static, so each device reserves a fixed number of places for each expert, the **[capacity](../docs/glossary.md#expert-capacity)**.
+# Some experts get three times as many tokens as others. But array shapes in compiled programs are static, so each device reserves a fixed number of places for each expert, the **[capacity](../docs/glossary.md#expert-capacity)**.
 #
 # 1. *Routing* chooses an expert for each token and assigns it the expert's next free place. If none is free, the token is *dropped*.
 # 2. *Dispatch* copies the tokens into a buffer of shape (experts, capacity, width).
 # 3. *Combine* copies the results back. A dropped token's result is 0, so a residual block leaves it unchanged.
 #
-# For example, the tokens 10, 20, 30 and 40 choose the experts 1, 0, 1 and 1, with a capacity of 2. Expert 0 changes the sign, and expert 1 multiplies by 100. Which token is dropped?
+# For example, tokens 10, 20, 30 and 40 choose experts 1, 0, 1 and 1, with a capacity of 2. Expert 0 changes the sign, and expert 1 multiplies by 100. Which token is dropped?
 
 
 # %%
@@ -249,7 +240,7 @@ with jax.set_mesh(None):
     print("places:", places(choice))
 
 # %% [markdown]
-# The token 30 is the second one of expert 1, so its place is 1. The token 40 has place 2, so it is dropped. The mask has a 1 at the place of each other token.
+# Token 30 is the second token of expert 1, so its place is 1. Token 40 has place 2, so it is dropped. For each of the remaining tokens, the mask has a 1 at its place.
 
 
 # %%
@@ -268,7 +259,7 @@ print("buffer of expert 0:", buffer[0], "  of expert 1:", buffer[1])
 print("combined:", combined)
 
 # %% [markdown]
-# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e. There, row i of the received buffer has the tokens of device i. A second all-to-all returns the results. The figure adds a second device to the example.
+# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e. There, row i of the received buffer contains the tokens of device i. A second all-to-all returns the results. The figure adds a second device to the example.
 #
 # ![Two devices with four tokens each and one expert each, with a capacity of two. Tokens are coloured by their expert. Each device copies its tokens into a buffer with a row for each expert, and drops the fourth token. An all-to-all exchanges the rows, so that device 0 has the tokens of both devices for expert 0, and device 1 those for expert 1. After a second all-to-all, each device combines the results of its own tokens. The result of a dropped token is 0.](../images/expert_dispatch.svg)
 
@@ -289,7 +280,7 @@ def experts_layer(experts, router, x, capacity):
 
 
 # %% [markdown]
-# With a capacity of 64, each of the 64 tokens of a device has a place. Do the values match the reference?
+# With a capacity of 64, each of the 64 tokens of a device has a place.
 
 
 # %%
@@ -306,7 +297,7 @@ for one in list_collectives(parallel_layer(64), *placed):
     print(f"{one.kind} of {one.elements} elements in groups of {one.group_size}")
 
 # %% [markdown]
-# The values match the reference. Each all-to-all exchanges a buffer of 8 · 64 · 16 elements. The all-reduce counts the dropped tokens.
+# The values match the reference. Each all-to-all exchanges a buffer of 8 · 64 · 16 elements.
 
 # %% [markdown] predict="moe-capacity"
 # If the 64 tokens of a device chose the 8 experts equally often, 8 places would suffice. The *capacity factor* is the capacity divided by this number. How many tokens are dropped at a factor of 1?
@@ -333,16 +324,18 @@ plots.show(
 )
 
 # %% [markdown]
+# At a factor of 1, a fifth of the tokens is dropped. At 2, it is 1%, but each device sends and computes twice as many rows.
+#
 # ## Which mesh for which model?
 # | | each device stores | and communicates |
 # |---|---|---|
 # | data parallelism (DP) | all parameters | gradients |
 # | FSDP (lesson 18) | a part of all parameters | parameters and gradients |
-# | tensor parallelism (TP, lesson 20) | a part of all parameters | activations, four times for each layer (forward and backward, attention and MLP) |
+# | tensor parallelism (TP, lesson 20) | a part of all parameters | activations, four times for each layer |
 # | pipeline (PP) | some of the layers | activations between stages, and their gradients |
 # | expert parallelism (EP) | some of the experts, all other parameters | tokens, for each layer with experts, and gradients of the other parameters |
 #
-# A larger batch takes longer to compute, which hides the communication of parameters. So for a large batch, FSDP is often the best choice.
+# With a large batch, computing takes long enough to hide the communication of parameters, so FSDP is often the best choice. TP sends the most, so it needs the fastest links. PP sends the least, so it suits slow links, but has a bubble. Large models combine several axes.
 #
 # The core ends here.
 
@@ -369,7 +362,7 @@ def train(loss, params, batch, steps=50):
 
 
 # %% [markdown]
-# Do both losses stay equal?
+# Do the two losses stay equal?
 
 # %%
 with jax.set_mesh(mesh):
@@ -401,7 +394,7 @@ print("type of the trained weights:", jax.typeof(trained["w1"]))
 # | tensor parallelism (TP) | four all-reduces of activations in each layer (lesson 20) | 4 L · 2 r B d |
 # | pipeline (PP) | permutes of activations, and of their gradients | 2 B d |
 #
-# Computing takes 6 operations for each token and parameter, and PP adds the bubble. A stored parameter takes 16 bytes (lesson 18). We plan for [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p), and assume that each device sends over one of its links.
+# Computing takes 6 operations for each token and parameter, and PP adds the bubble. We store only the activations between layers, and ignore the time to recompute the others (lesson 15). A stored parameter takes 16 bytes (lesson 18). We plan for [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p), and assume that each device sends over one of its links.
 
 # %%
 # Stated for a chip: 95 GB, 459 TFLOP/s in bfloat16, and 1200 GB/s over its six links in both directions together.
@@ -438,13 +431,13 @@ print_plan(plan(P=8e9, layers=32, width=4096, batch=32, sequence=8192, n=32))
 # %% [markdown]
 # - DP stores 16 · 8 = 128 GB on every device, which is too large.
 # - FSDP stores 1/32 of it. Sending takes 0.47 s, less than computing.
-# - TP sends all activations in every layer, which takes more than ten times as long.
+# - TP sends all activations in every layer, which takes more than ten times as long as sending with FSDP.
 # - PP sends the least, but the bubble of 32 stages with 32 micro-batches almost doubles the time.
 #
-# So FSDP is best for this model. To plan for your own devices, pass their memory, peak rate and bandwidth as `chip`.
+# So FSDP is best for this model.
 #
 # ### A model with experts
-# In expert parallelism (EP), each device stores one expert of every layer, and all other parameters. The gradients of the other parameters are all-reduced, as in DP. Each layer has four all-to-alls of the B / N tokens of a device, two in the forward and two in the backward pass. On a ring, a block crosses N / 2 links on average, and every device on its way forwards it. So each link carries 4 (N - 1) / 2 · L B d / N elements in addition. With direct links, as in a server with NVLink, a device would send 4 r L B d / N. A token uses one of N experts.
+# In expert parallelism (EP), each device stores one expert of every layer, and all other parameters. The gradients of the other parameters are all-reduced, as in DP. Each layer has four all-to-alls of the B / N tokens of a device, two in the forward and two in the backward pass. On a ring, a block crosses N / 2 links on average, and every device on its way forwards it. So for the tokens, each link carries 4 (N - 1) / 2 · L B d / N elements (4 r L B d / N with direct links). Each token uses one of the N experts, so computing counts only its parameters.
 
 
 # %%
@@ -463,7 +456,7 @@ print("32 experts of 4 billion parameters, and 1 billion other parameters")
 print_plan(plan_experts(128e9, 1e9, layers=32, width=4096, batch=32, sequence=8192, n=32))
 
 # %% [markdown]
-# FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 1.4 s on a ring. This is much less, but longer than computing, so experts need fast, direct links.
+# FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 1.4 s on a ring. This is much less, but over a single link it is longer than computing. Several links with short routes, as in a torus or a server with NVLink, make it shorter.
 #
 # ### When FSDP reaches its limit
 # FSDP sends parameters, so its cost does not depend on the batch. Computing takes longer for a larger batch. Above which batch size does computing take longer than sending? We plan the model with 8 billion parameters for several batches.
@@ -490,12 +483,7 @@ plots.show(
 )
 
 # %% [markdown]
-# For any batch above the intersection, sending with FSDP can be hidden behind computing. TP and PP send activations, so the ratio of their sending to computing is fixed. With 32 devices, TP takes longer to send than to compute for every batch. With four devices, it would not. If N grows and the batch stays the same, computing becomes shorter, but FSDP still sends all parameters. Then a second axis is needed. Large models often combine axes:
-#
-# 1. FSDP along `data`, as long as computing takes longer than sending.
-# 2. TP along the fastest links, if each device has too few tokens for FSDP.
-# 3. PP along slow links, because it sends the least.
-# 4. EP along `data` for layers with experts.
+# The lines cross at 142,000 tokens, about 4,400 on each device. For any larger batch, sending with FSDP can be hidden behind computing. TP and PP send activations, so the ratio of their sending to computing is fixed. With 32 devices, TP takes longer to send than to compute for every batch. With four devices, it would not. If N grows and the batch stays the same, computing becomes shorter, but FSDP still sends all parameters. Then a second axis is needed, such as TP along the fastest links.
 #
 # ## Deeper: schedules and memory
 # A *schedule* is the order in which each stage performs its forward (F) and backward (B) passes. GPipe performs all forward passes first. *1F1B* (one forward, one backward) starts each backward pass as early as possible.
@@ -611,9 +599,9 @@ plots.show(f"Temporary memory of one device for 4, 16 and 32 micro-batches.{told
 # In both programs, the memory grows with the number of micro-batches, but much more slowly with `jax.checkpoint`.
 #
 # ## Deeper: an interleaved schedule
-# *The exercise "An interleaved pipeline" needs this section.* More micro-batches reduce the bubble, and so do more, shorter stages per device. In an *interleaved* schedule, each of S devices has v short stages, and a micro-batch visits each device v times. On four devices with v = 2, device 0 has the stages 0 and 4, device 1 has the stages 1 and 5, and so on. After stage 3, device 3 sends the activations back to device 0.
+# *The exercise "An interleaved pipeline" needs this section.* More micro-batches reduce the bubble, and so do more, shorter stages per device. In an *interleaved* schedule, each of S devices has V short stages, and a micro-batch visits each device V times. On four devices with V = 2, device 0 has the stages 0 and 4, device 1 has the stages 1 and 5, and so on. After stage 3, device 3 sends the activations back to device 0.
 #
-# The micro-batches enter in groups of S. When the last micro-batch of a group has entered, the first one returns to device 0 for its second visit. The next group enters after the last visit of this group. We simulate the forward passes for v = 1, 2 and 4. A short stage takes 1 / v of the time.
+# The micro-batches enter in groups of S. When the last micro-batch of a group has entered, the first one returns to device 0 for its second visit. The next group enters after the last visit of this group. We simulate the forward passes for V = 1, 2 and 4. A short stage takes 1 / V of the time.
 
 
 # %%
@@ -631,10 +619,10 @@ def interleaved_idle(devices, visits, count):
 for visits in (1, 2, 4):
     formula = 3 / (visits * 8 + 3)
     idle = interleaved_idle(4, visits, 8)
-    print(f"{visits} stages on each of 4 devices: idle {idle:.3f}, (S - 1) / (v M + S - 1) = {formula:.3f}")
+    print(f"{visits} stages on each of 4 devices: idle {idle:.3f}, (S - 1) / (V M + S - 1) = {formula:.3f}")
 
 # %% [markdown]
-# With four stages on each device, the idle fraction falls from 27% to 9%. But a micro-batch is sent v S - 1 times instead of S - 1 times. [Zero-bubble schedules](https://arxiv.org/abs/2401.10241) fill the bubble with the gradients of weights, which no other stage waits for.
+# With four stages on each device, the idle fraction falls from 27% to 9%. But a micro-batch is sent V S - 1 times instead of S - 1 times. [Zero-bubble schedules](https://arxiv.org/abs/2401.10241) fill the bubble with the gradients of weights, which no other stage waits for.
 #
 # ## Deeper: balance the experts
 # There are two ways to make a router use all experts equally. The first is a [load-balancing loss](../docs/glossary.md#load-balancing-loss), as in the [Switch Transformer](https://arxiv.org/abs/2101.03961). For E experts it is E · Σ f · p, a sum over the experts. Here f is the fraction of the tokens that choose an expert, and p is the mean of its probability over all tokens. If both are uniform, the loss is 1. It is larger if experts with many tokens also have high probabilities. In training, you add it to the main loss with a small factor.
@@ -671,7 +659,7 @@ left.plot(shares, linestyle="-", linewidth=1.2)
 left.axhline(1 / EXPERTS, color=plots.INK, linewidth=0.8, linestyle=":")
 left.set(xlabel="step", ylabel="fraction of tokens", ylim=(0, None), title="one line for each expert")
 right.bar(("before", "after"), (before, after), color=plots.COLOURS[5])
-right.set(ylabel="dropped tokens", title="with a capacity factor of 1.5")
+right.set(ylabel="fraction dropped", title="with a capacity factor of 1.5")
 plots.show(
     f"The fractions of the experts are {shares[0].min():.3f} to {shares[0].max():.3f} in the first step, and "
     f"{shares[-1].min():.3f} to {shares[-1].max():.3f} in the last (uniform: 0.125). With a capacity factor of 1.5, "
@@ -679,7 +667,7 @@ plots.show(
 )
 
 # %% [markdown]
-# Fewer tokens are dropped. The gate does not contain the bias, so the main loss has no gradient with respect to the bias.
+# The fractions reach 1/8 after about 30 steps, then oscillate, because each step changes a bias by the same amount. Fewer tokens are dropped. The gate does not contain the bias, so the main loss has no gradient with respect to the bias.
 #
 # ## Deeper: the cost of the mask
 # Dispatch and combine multiply every token by every place of the buffer. How do the operations of these products compare with those of the experts?
@@ -719,7 +707,7 @@ with jax.set_mesh(None):
 # The values match the dense reference, and no token is dropped. But compiled for a CPU, the program performs about as many operations as the dense reference. So read the program of your accelerator before you rely on a gain. Between devices, `jax.lax.ragged_all_to_all` sends blocks of different sizes. XLA does not support this operation on CPUs.
 #
 # ## Deeper: several experts for each token
-# In *top-k routing*, each token goes to the k experts with the largest logits. The gates are the softmax of these k logits, so they add up to 1. On each device, the first choices of all tokens get their places before the second choices. So the mask has one more axis than in the core, for the k choices. Which choices are dropped more often?
+# In *top-k routing*, each token goes to the k experts with the largest logits. The gates are the softmax of these k logits, so they add up to 1. On each device, the first choices of all tokens get their places before the second choices. The mask has one more axis than in the core, for the k choices. It comes first, so the cumulative sum counts all first choices before the second choices. Which choices are dropped more often?
 
 
 # %%
@@ -758,7 +746,7 @@ for capacity in (64, 16):
     print(f"largest difference {np.abs(got - reference_2).max():.1g}")
 
 # %% [markdown]
-# With a capacity of 64, nothing is dropped, and the values match the reference. With a capacity of 16, many more second choices are dropped than first choices, because the second choices get their places last. Some models add *shared experts*, which compute every token.
+# With a capacity of 16, the results differ because choices are dropped, and many more second than first choices. Some models add *shared experts*, which process every token.
 #
 # ## Deeper: check the planner against programs
 # The planner only uses formulas. Now we compile the gradient of a small network for eight devices, once for each of the five kinds. We compare the bytes of the compiled programs with those of the planner. A block of this network is one MLP without attention, so TP needs two all-reduces per block instead of four.
@@ -876,7 +864,7 @@ def step_time(P, layers, width, tokens, data, tensor, stage, micro, passes, fsdp
     second along tensor and along the other axes. `passes`: operations for each parameter and token."""
     compute = passes * P * tokens / (data * tensor * stage * flops)
     local, activation = P / (tensor * stage), 2 * tokens / data * width
-    along_tensor = passes / 6 * 4 * 2 * (tensor - 1) / tensor * activation * layers / stage / fast
+    along_tensor = (passes - 2) * 2 * (tensor - 1) / tensor * activation * layers / stage / fast  # 4 all-reduces, or 6
     along_stage = 2 * activation / tensor / slow  # each of the tensor-parallel devices sends a part
     along_data = (2 + (4 if fsdp else 2)) * (data - 1) / data * local / slow
     state = 16 * local / data + 2 * local if fsdp else 16 * local
@@ -936,7 +924,7 @@ plots.show(f"The formulas against published times. {'. '.join(told)}.")
 # | its gradient, cast inside the loop | an all-reduce of 1,056 elements, 30 times | an all-reduce of 1,056 elements, in nested loops | an all-reduce of 2,112 elements, 15 times |
 # | layer with experts | two all-to-alls of 8,192 elements in float32 | two all-to-alls of 8,192 elements in bfloat16 | two all-to-alls of 8,192 elements in float32 |
 #
-# The compiler for GPUs merges collectives. It computes the sum along `stage` and the mean along `data` in one all-reduce, and it adds the gradients of both blocks of a stage together. The compiler for TPUs sends the tokens in bfloat16, half the bytes, because products on a TPU round their operands to bfloat16 by default (lesson 15). On both, a permute has a start and an end, so that other work can run in between.
+# The compiler for GPUs merges collectives. It computes the sum along `stage` and the mean along `data` in one all-reduce, and it adds the gradients of both blocks of a stage together. The compiler for TPUs sends the tokens in bfloat16, half the bytes, because products on a TPU round their operands to bfloat16 by default (lesson 15).
 #
 # No compiler moved the all-reduce out of the loop. So the cast before the loop is worth a line on every device.
 #
@@ -944,7 +932,7 @@ plots.show(f"The formulas against published times. {'. '.join(told)}.")
 # Most mistakes concern types. The next cells provoke two errors.
 #
 # 1. The carry starts with zeros, which do not vary, but the received activations do.
-# 2. The results differ between stages, but `out_specs` does not name `stage`. They need a `psum` first.
+# 2. The results differ between stages, but `out_specs` does not name `stage`. Replace the results of all stages but the last by zeros, then apply `psum`. (A `psum` alone raises no error, but adds the results of inner layers.)
 
 
 # %%
@@ -1000,4 +988,4 @@ print_error(lambda: traced(varying_start, lambda results: results), length=360)
 # | experts on different devices | a buffer (experts, capacity, width) and two `jax.lax.all_to_all` |
 # | little communication with a large batch | FSDP |
 #
-# The JAX documentation has a page on [manual parallelism](https://docs.jax.dev/en/latest/201/shard-map.html). In the first exercise, you distribute layers over stages.
+# The [scaling book](https://jax-ml.github.io/scaling-book/training/) derives costs like those of the planner. In the first exercise, you distribute layers over stages.

@@ -4,9 +4,9 @@
 #
 # The setup requests eight devices. JAX fixes the number of devices when it first uses them. If the setup fails, restart the kernel and run the setup first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise.
 #
-# All meshes have Explicit axes. The setup sets no mesh. **Each check enters its own mesh with `jax.set_mesh`**, so your code can use a bare `P` and omit `mesh=`. Call `jax.shard_map` inside your function. If you decorate a function with it instead, JAX 0.10.2 keeps the mesh of its first call, and the checks use several meshes. Types are written as JAX prints them, so `float32[n@data,d]` is an array of shape (n, d) whose first axis is partitioned along `data`. Some exercises ask for **the code of one device**. The check calls such a function inside its own `jax.shard_map`, and one of its arguments is the name of a mesh axis.
+# All meshes have Explicit axes. The setup sets no mesh. **Each check enters its own mesh with `jax.set_mesh`**, so your code can use a bare `P` and omit `mesh=`. Call `jax.shard_map` inside your function. If you decorate a function with it instead, JAX 0.10.2 keeps the mesh of its first call, and the checks use several meshes. Types are written as JAX prints them, so `float32[n@data,d]` is an array of shape (n, d) whose first axis is partitioned along `data`. Some exercises ask for **per-device code**. The check calls such a function inside its own `jax.shard_map`, and one of its arguments is the name of a mesh axis.
 #
-# The checks count the **elements** that a collective returns on one device, because a compiler may merge several collectives into one operation. In a loop, they count each iteration. A loop whose number of iterations the compiler does not know counts as endless.
+# The checks count the **elements** that collectives return on one device, not the operations, because a compiler may merge several collectives into one. In a loop, they count each iteration. A loop whose number of iterations the compiler does not know counts as infinite.
 
 # %% setup
 from grader.checks import ask, case, compare, devices, inputs, program, require
@@ -265,7 +265,7 @@ def psum_matmul(a, b):
 #
 # **Example.** On eight devices, with `w` of zeros of shape (16, 8), `b` = [0, 1, …, 7] and any batch of 16 examples, each row of the result is `tanh([0, 1, …, 7])`. Each device stores a shard (2, 8) of `w`, one entry of `b` and two examples.
 #
-# **Judged.** The values, the gradients with respect to all three arguments, and their types. The program of the layer has all-gathers of d · h + h elements and no other communication. The program of the gradients has **reduce-scatters** of (d · h + h) / N elements on N devices, gathers the parameters at most twice, and has no other communication. (Compilers may use an all-reduce for `b`, which is small, so the checks allow one of h elements.) **Not judged.** The number of operations, and the scratch memory.
+# **Judged.** The values, the gradients with respect to all three arguments, and their types. The program of the layer has all-gathers of d · h + h elements and no other communication. The program of the gradients has **reduce-scatters** of (d · h + h) / N elements on N devices, gathers the parameters at most twice, and has no other communication. (In both programs, a compiler may use an all-reduce for `b`, which is small. The checks allow one such all-reduce of h elements.) **Not judged.** The number of operations, and the scratch memory.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -537,11 +537,11 @@ def fsdp_layer(w, b, x):
 # ## Batch normalisation over all devices
 # **Goal.** Normalise each channel by the mean and the variance of the **whole** batch, while each device has only its own examples.
 #
-# **Signature.** `global_batch_norm(x, scale, shift, axis)` is the code of one device. `x` is the shard of a batch, with shape (B, …, C) and two or more axes, `scale` and `shift` have the shape (C,), and all are float32. `axis` is the name of the mesh axis that partitions the batch, or a tuple of such names. All devices have the same number of examples. The function returns `(normalised, mean, variance)`. Mean and variance, both (C,), are computed over the whole batch and all axes except the last, and do not vary along `axis`. The first result is `(x - mean) / sqrt(variance + 1e-5) * scale + shift`.
+# **Signature.** `global_batch_norm(x, scale, shift, axis)` is per-device code. `x` is the shard of a batch, with shape (B, …, C) and two or more axes, `scale` and `shift` have the shape (C,), and all are float32. `axis` is the name of the mesh axis that partitions the batch, or a tuple of such names. All devices have the same number of examples. The function returns `(normalised, mean, variance)`. Mean and variance, both (C,), are computed over the whole batch and all axes except the last, and do not vary along `axis`. The first result is `(x - mean) / sqrt(variance + 1e-5) * scale + shift`.
 #
 # **Example.** On two devices with the axis `"data"`, the first device has x = [[0], [2]] and the second x = [[4], [6]]. The mean is 3 and the variance 5. With `scale` 1 and `shift` 0, the first device returns about [[-1.342], [-0.447]].
 #
-# **Judged.** The values, and the gradient with respect to `x`. Other mesh axes may partition the channels, and `axis` does not contain these. In the compiled program, the all-reduces return at most 2 · C + 4 elements on each device, where C counts the channels of its shard, and there is no other communication. **Not judged.** The number of all-reduces.
+# **Judged.** The values, and the gradient with respect to `x`. Other mesh axes may partition the channels, and `axis` does not contain these. In the compiled program of the function itself, the all-reduces return at most 2 · C + 4 elements on each device, where C counts the channels of its shard, and there is no other communication. **Not judged.** The number of all-reduces.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -816,9 +816,9 @@ def global_batch_norm(x, scale, shift, axis):
 
 # %% [markdown] task="shardmap-gradient-inside" stars=3 minutes=30 skills="dp-accumulate,08_control_flow,shardmap-batch-norm"
 # ## A gradient inside
-# **Goal.** Add the gradients of several micro-batches on each device, and reduce the sum over the devices once. Compute the gradient inside the code of one device, where gradients that are N times too large on N devices are a common mistake.
+# **Goal.** Add the gradients of several micro-batches on each device, and reduce the sum over the devices once. Compute the gradient inside per-device code, where gradients that are N times too large on N devices are a common mistake.
 #
-# **Signature.** `gradient_inside(loss_sum, params, xs, ys, weights, axis)` is the code of one device. `params` is a tree of float32 arrays that are equal on all devices. `xs (M, B, d)`, `ys (M, B)` and `weights (M, B)` are the device's examples of M micro-batches. `loss_sum(params, x, y, weights)` returns the **sum** of the weighted losses of the examples of one micro-batch. `axis` is the name of the mesh axis that partitions the examples. The result is a tree like `params`, equal on all devices. It is the gradient of the sum of all weighted losses divided by the sum of all weights, over all micro-batches and devices.
+# **Signature.** `gradient_inside(loss_sum, params, xs, ys, weights, axis)` is per-device code. `params` is a tree of float32 arrays that are equal on all devices. `xs (M, B, d)`, `ys (M, B)` and `weights (M, B)` are the device's examples of M micro-batches. `loss_sum(params, x, y, weights)` returns the **sum** of the weighted losses of the examples of one micro-batch. `axis` is the name of the mesh axis that partitions the examples. The result is a tree like `params`, equal on all devices. It is the gradient of the sum of all weighted losses divided by the sum of all weights, over all micro-batches and devices.
 #
 # **Example.** Take one micro-batch on two devices, the parameter `w = [0]`, and the loss `Σ weight (w x - y)²` with x = 1 everywhere. The first device has y = [1, 3] with weights [1, 1], and the second y = [5, 9] with weights [1, 0]. The gradient is -2 (1 + 3 + 5) / 3 = -6.
 #
@@ -1169,7 +1169,7 @@ def gradient_inside(loss_sum, params, xs, ys, weights, axis):
 #     return new, value
 # ```
 #
-# **Signature.** `new_step(params, x, y, keys)` takes a tree `params` of replicated float32 arrays, a batch `x`, a `float32[B@i,d]`, with `y`, a `float32[B@i]`, and `keys`, a key array of shape (N,) partitioned along `i`, with one key for each of the N devices. The arrays have no leading axis of devices. The result is `(new params, loss)`, both replicated. `mean_loss` is in the setup. The checks use meshes of several sizes with the axis `i`.
+# **Signature.** `new_step(params, x, y, keys)` takes a tree `params` of replicated float32 arrays, a batch `x`, a `float32[B@i,d]`, with `y`, a `float32[B@i]`, and `keys`, a key array of shape (N,) partitioned along `i`, with one key for each of the N devices. `params`, `x` and `y` have no leading axis of devices. Only `keys` has one. The result is `(new params, loss)`, both replicated. `mean_loss` is in the setup. The checks use meshes of several sizes with the axis `i`.
 #
 # **Example.** On two devices with two examples each, `step` receives `x` with shape (2, 2, d) and `new_step` receives it with shape (4, d). The new parameters and the loss are the same.
 #
@@ -1454,7 +1454,7 @@ def new_step(params, x, y, keys):
 #
 # **Goal.** Write an all-reduce that uses only permutes, and sends no more elements than the ring algorithm of the lesson.
 #
-# **Signature.** `ring_all_reduce(x, axis)` is the code of one device. `x` is a float32 array of any rank that varies along the mesh axis `axis`, and its size is a multiple of the number N of devices along this axis. The function returns the sum of the arrays of these devices, with the shape of `x`. The result may be varying, so the check stores the N equal copies.
+# **Signature.** `ring_all_reduce(x, axis)` is per-device code. `x` is a float32 array of any rank that varies along the mesh axis `axis`, and its size is a multiple of the number N of devices along this axis. The function returns the sum of the arrays of these devices, with the shape of `x`. The result may vary along `axis`, so the check uses `out_specs=P("d")` and receives N equal copies. It disables `check_vma`, so that your loop may also start from zeros that do not vary.
 #
 # **Example.** On two devices with [1, 2] and [10, 20], both return [11, 22].
 #

@@ -4,7 +4,7 @@
 #
 # The setup requests eight devices. JAX fixes the number of devices when it first uses them. If the setup fails, restart the kernel and run the setup first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise.
 #
-# The meshes have Auto axes in the first exercise and Explicit axes in all others. There, **each check enters its own mesh with `jax.set_mesh`**, so your code can use a bare `P` and omit `mesh=`. Types are written as JAX prints them. For example, `float32[B@data,d]` is an array of shape (B, d) whose first axis is partitioned along `data`. D and M are the numbers of devices along `data` and `model`. The checks use meshes of several sizes. Your function receives whole arrays and may call `jax.shard_map`. Call it inside your function, because in JAX 0.10.2 a function decorated with it keeps the mesh of its first call.
+# The meshes have Auto axes in the first exercise and Explicit axes in all others. There, **each check enters its own mesh with `jax.set_mesh`**, so your code can use a bare `P` and omit `mesh=`. Types are written as JAX prints them. For example, `float32[B@data,d]` is an array of shape (B, d) whose first axis is partitioned along `data`. D and M are the numbers of devices along `data` and `model`, and d is the width of a token. The checks use meshes of several sizes. Your function receives whole arrays and may call `jax.shard_map`. Call it inside your function, because in JAX 0.10.2 a function decorated with it keeps the mesh of its first call.
 #
 # The checks count the **elements** that a collective returns on one device, because a compiler may merge several collectives into one operation. A collective in a loop counts once for each iteration, if the compiled program states the number of iterations.
 
@@ -57,7 +57,7 @@ def rms_norm(scale, x):
 
 # %% [markdown] task="tp-layout" stars=1 minutes=8 skills="16_sharding,18_data_parallel"
 # ## The layout of four layers
-# **Goal.** Place a network of four layers and a batch on a mesh that combines data parallelism and tensor parallelism. The two middle layers are large, so each device stores only a part of their weights. Two lines are missing.
+# **Goal.** Place a network of four layers and a batch on a mesh that combines data parallelism and tensor parallelism. The two middle layers are large, so each device stores only a part of their weights. Two lines are missing. One completes `specs`. The other defines `examples`, the spec of `x`.
 #
 # **Signature.** `layout_w1_w4(mesh, params, x)` takes a mesh with the Auto axes `data` and `model` in any order, a dict of NumPy arrays, and a batch `x` (B, d). It returns `(params, x)` on the mesh. `four_layers` in the setup uses them. The arrays have these shapes.
 #
@@ -544,7 +544,7 @@ def gated_mlp(params, x):
 #
 # **Example.** Let all entries of `"v"` and `"o"` be 1, and let `x` be `[1, 2, 3, 1, 1]` at all T positions. Then all values of a head are equal, and each of their k entries is 1 + 2 + 3 + 1 + 1 = 8. The softmax averages equal values, so the output of the head has the same entries. With H = 4 and k = 3, each entry of the result is 4 · 3 · 8 = 96.
 #
-# **Judged.** The values and the type. The compiled program has exactly one collective, an all-reduce that returns as many elements as a shard of the result has. **Not judged.** How you compute the softmax, and the gradient.
+# **Judged.** The values and the type. The compiled program has exactly one collective, an all-reduce that returns as many elements as a shard of the result has. **Not judged.** The gradient, and how you compute the softmax.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -815,7 +815,7 @@ def sharded_heads(params, x):
 
 # %% [markdown] task="tp-sequence-norm" stars=3 minutes=30 skills="tp-gated-mlp,tp-sharded-heads,shardmap-fsdp-layer"
 # ## Sequence parallelism
-# **Goal.** Write an MLP with a norm and a residual connection. Outside of the MLP, the tokens are partitioned along `model` by their position in the sequence. So each device stores and normalizes only its own tokens.
+# **Goal.** Write an MLP with a norm and a residual connection. Outside the MLP, the tokens are partitioned along `model` by their position in the sequence. So each device stores and normalizes only its own tokens.
 #
 # **Signature.** `sequence_parallel(norm, params, x)` returns `x + tanh(norm(scale, x) @ w1) @ w2` with the type of `x`. `norm(scale, x)` is a function that treats each token alone, such as `rms_norm` in the setup.
 #
@@ -828,7 +828,7 @@ def sharded_heads(params, x):
 #
 # **Example.** With `w2` of zeros, the result is `x`. On a mesh of four by two devices, with x of shape (4, 6, 5), each device stores a shard (1, 3, 5), and `norm` is applied to it.
 #
-# **Judged.** The values, the type, and the gradients with respect to the parameters and `x`. `norm` is applied to the tokens that a device stores, (B / D, T / M, d), and to no others. The compiled program has exactly two collectives.
+# **Judged.** The values, the type, and the gradients with respect to the parameters and `x`. `norm` is applied to the tokens that a device stores, (B / D, T / M, d), and to no others. The compiled program of the forward pass has exactly two collectives.
 #
 # - An all-gather of the tokens returns B / D · T · d elements.
 # - A **reduce-scatter** to the stored tokens returns B / D · T / M · d elements.
@@ -1140,7 +1140,7 @@ def sequence_parallel(norm, params, x):
 #
 # **Example.** On four devices, with `x` of ones with shape (8, 12) and `w` of ones with shape (12, 5), each entry of the result is 12. Each device has 3 of the 12 addends of each entry. It returns 2 of the 8 rows.
 #
-# **Judged.** The values and the type. All collectives are permutes. In one call, they return at most M · (m / M) · n = m · n elements on each device. Each product that a device computes has at most m / M rows, so that it can run while the sums of another block are sent. **Not judged.** Whether you use a loop, the speed, and the gradient.
+# **Judged.** The values and the type. All collectives are permutes. In one call, they return at most M · (m / M) · n = m · n elements on each device. Each product that a device computes has at most m / M rows, so that it can run while the sums of another block are sent. **Not judged.** The gradient, the speed, and whether you use a loop.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1404,6 +1404,8 @@ def ring_matmul(x, w):
 
 # %% [markdown] task="tp-vocab-loss" stars=3 minutes=30 skills="tp-sequence-norm,explicit-resolve-ambiguity,04_grad"
 # ## A loss over a partitioned vocabulary
+# *Needs: Deeper: the embedding and the loss over a partitioned vocabulary.*
+#
 # **Goal.** Compute the loss of a language model whose vocabulary is partitioned. The scores (logits) of all words are often the largest array of a training step, so no device should gather these scores.
 #
 # **Signature.** `vocab_loss(table, h, targets, vocab)` returns the mean loss of B examples as a replicated float32 scalar.

@@ -73,7 +73,7 @@ def stacked(rng, count, width, hidden, **more):
 #
 # **Example.** `stage_of_layer(10, 4)` is `[0 0 0 1 1 1 2 2 3 3]`.
 #
-# **Judged.** The values. **Not judged.** The integer dtype, and the speed.
+# **Judged.** The values. **Not judged.** Which integer dtype the result has, and the speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -106,7 +106,7 @@ def stage_of_layer(layers, stages):
 """The example, and eight layers on four stages."""
 for layers, stages, wanted in ((10, 4, [0, 0, 0, 1, 1, 1, 2, 2, 3, 3]), (8, 4, [0, 0, 1, 1, 2, 2, 3, 3])):
     got = np.asarray(ask(stage_of_layer, layers, stages))
-    require(got.dtype.kind == "i", "The stages are not integers.")
+    require(got.dtype.kind in "iu", "The stages are not integers.")
     compare(got.astype(np.int32), np.array(wanted, np.int32), label="the stages")
 
 # %% hidden="pipeline-stage-of-layer" name="values" points=2
@@ -122,7 +122,7 @@ for stages, left, words in (
     wanted = [stage for stage in range(stages) for _ in range(count(stage))]
     with case(words):
         got = np.asarray(ask(stage_of_layer, layers, stages))
-        require(got.dtype.kind == "i", "the stages are not integers.")
+        require(got.dtype.kind in "iu", "the stages are not integers.")
         require(got.shape == (layers,), "the result does not have one entry for each layer.")
         require(np.all(np.diff(got) >= 0), "the layers of a stage are not consecutive.")
         require(got.max() < stages, "a layer belongs to a stage that does not exist.")
@@ -377,7 +377,9 @@ def bubble(forward, backward, micro_batches):
 
 # %% [markdown] task="pipeline-interleaved" stars=3 minutes=40 skills="pipeline-stage-of-layer,shardmap-ring-all-reduce,shardmap-gradient-inside,08_control_flow"
 # ## An interleaved pipeline
-# **Goal.** In the lesson, a micro-batch visits each device once. Now each device has V stages, and a micro-batch visits it V times. The results must equal those of the stages applied one after the other on one device. The backward pass must not communicate more than necessary.
+# *Needs: Deeper: an interleaved schedule.*
+#
+# **Goal.** In the core of the lesson, a micro-batch visits each device once. Now each device has V stages, and a micro-batch visits it V times. The results must equal those of the stages applied one after the other on one device. The backward pass must not communicate more than necessary.
 #
 # **Signature.** `interleaved(stage, params, xs)` runs on a mesh with the axes `stage` (size S) and `data` (size D). `params` is a tree with leaves `float32[V,S@stage,...]`. Entry `[v, s]` contains the parameters of stage v · S + s, which device s applies on visit v. `xs` is a `float32[M,B@data,d]` with M micro-batches, and M is a multiple of S. `stage(p, x)` applies one stage to one micro-batch, where `p` has the leaves of one entry. The result of a stage has the shape of `x`. The function returns the results of the last stage, a `float32[M,B@data,d]`. Use `jax.shard_map`.
 #
@@ -2165,7 +2167,7 @@ for sizes, names, count, words in (
         )
 
 # %% [markdown] why="pipeline-recurrent"
-# On one device, time steps and layers form a loop of T · N steps. Entries on a diagonal, where t + l is constant, do not depend on each other, so N devices compute a diagonal at once, and T + N - 1 iterations suffice. The same *wavefront* appears in sequence alignment and in stencils. **Next:** How many of the T + N - 1 iterations is each device idle? With which T is the idle fraction below 10% on eight devices?
+# On one device, time steps and layers form a loop of T · N steps. Entries on a diagonal, where t + l is constant, do not depend on each other, so N devices compute a diagonal at once, and T + N - 1 iterations suffice. The same *wavefront* appears in sequence alignment and in stencils. **Next:** How many of the T + N - 1 iterations is each device idle? For which T is the idle fraction below 10% on eight devices?
 
 
 # %% equivalent="pipeline-recurrent" because="The shards have one entry, and JAX clips the index."

@@ -46,7 +46,7 @@ class BoardExercise:
     misconceptions: frozenset[str]
     minutes: int = 0  # that the course plans for it
     reference: str = ""  # the course's answer
-    stub: str = ""  # the answer cell as it is handed out
+    stub: str = ""  # the answer cell before anyone has answered
     known: frozenset[str] = frozenset()  # names that the course or Python defines, and the learner does not choose
 
 
@@ -408,7 +408,7 @@ class Workshop:
         if not isinstance(code, str) or not code.strip() or len(code) > MAX_CODE:
             raise BadEvent(f"an answer that is shared has 1 to {MAX_CODE} characters")
         if _words(without_comments(code), exercise) == _words(without_comments(exercise.stub), exercise):
-            raise BadEvent("this is the cell as it was handed out. Write an answer and save it first")
+            raise BadEvent("this cell contains no answer yet. Write one and save it first")
         return {"exercise": exercise.id, "code": legible(code)}
 
     def _valid_help(self, content: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ axes = card(15.0, 10.6)
 
 
 def schedule(top: float, name: str, told: list[str], backward: bool) -> None:
-    """One pass: a row for each stage, a column for each step of time, and a micro-batch in each cell."""
+    """One pass: a row for each stage, a column for each time step, and a micro-batch in each cell."""
     words(axes, 0.45, top - 0.55, name, size=12.5, align="left", bold=True)
     for number, sentence in enumerate(told):
         words(axes, LEFT + TICKS * SIZE + 0.5, top + 0.4 + 0.42 * number, sentence, size=9.5, align="left")
@@ -40,11 +40,11 @@ def schedule(top: float, name: str, told: list[str], backward: bool) -> None:
 
 FORWARD = [
     "A number is a micro-batch.",
-    "After each step of time, a permute",
+    "After each time step, a permute",
     "sends the activations of every",
     "micro-batch to the next stage.",
-    "A device is idle until the first",
-    "micro-batch reaches it.",
+    "A device is idle before its first",
+    "micro-batch and after its last.",
 ]
 BACKWARD = [
     "The gradients move back, from",

@@ -8,10 +8,11 @@ from typing import Any
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.transforms import Affine2D
-from style import DEVICES, EDGE, PAPER, QUIET, RESULT, WRONG, arrow, card, save, words
+from style import DEVICES, EDGE, INK, PAPER, QUIET, arrow, card, save, words
 
 N, SIZE, GAP = 8, 0.165, 0.36
 WIDTH = N * SIZE
+SUM = "#5a6270"  # of all devices, unlike the colour of any of them
 axes = card(16.6, 13.3)
 
 
@@ -38,10 +39,12 @@ def table(x: float, y: float, fills: list[list[str]], marks: list[list[str]], ne
     grid = Path.make_compound_path(*(Path([(x + SIZE * u, y + SIZE * v) for u, v in line]) for line in lines))
     axes.add_patch(PathPatch(grid, facecolor="none", edgecolor=EDGE, linewidth=0.5, zorder=2.5))
     if new:
-        draw([(*place, 1) for place in sorted(new)], facecolor="none", edgecolor=WRONG, linewidth=1.3, zorder=3)
+        draw([(*place, 1) for place in sorted(new)], facecolor="none", edgecolor=INK, linewidth=1.4, zorder=3)
     for device, block in sorted(new):
         if marks[device][block]:
-            words(axes, x + (device + 0.5) * SIZE, y + (block + 0.52) * SIZE, marks[device][block], size=5.2)
+            colour = "white" if fills[device][block] == SUM else INK
+            place = x + (device + 0.5) * SIZE, y + (block + 0.52) * SIZE
+            words(axes, *place, marks[device][block], size=5.2, colour=colour)
 
 
 def gathered(step: int) -> tuple[list[list[str]], list[list[str]], set[tuple[int, int]]]:
@@ -60,7 +63,7 @@ def scattered(step: int) -> tuple[list[list[str]], list[list[str]], set[tuple[in
     left = [[(d, b) for b in range(N) if (d - 1 - b) % N >= step or addends[d][b] == N] for d in range(N)]
     kept = {place for row in left for place in row}
     fills = [
-        [RESULT if addends[d][b] == N else DEVICES[d] if (d, b) in kept else PAPER for b in range(N)] for d in range(N)
+        [SUM if addends[d][b] == N else DEVICES[d] if (d, b) in kept else PAPER for b in range(N)] for d in range(N)
     ]
     marks = [[str(addends[d][b]) if (d, b) in kept else "" for b in range(N)] for d in range(N)]
     return fills, marks, {(d, (d - 1 - step) % N) for d in range(N)} if step else set()
@@ -103,19 +106,20 @@ words(axes, 0.4, y + 0.05, "all-reduce", size=11.5, align="left", bold=True)
 words(axes, 0.4, y + 0.42, "psum", size=8.5, align="left", code=True)
 words(axes, 0.4, y + 0.82, "A reduce-scatter, followed", size=8, align="left", colour=QUIET)
 words(axes, 0.4, y + 1.12, "by an all-gather of the sums.", size=8, align="left", colour=QUIET)
-everything = [[RESULT] * N] * N, [[""] * N] * N, set()
+everything = [[SUM] * N] * N, [[""] * N] * N, set()
 places = (3.55, 3.55 + 3.5 * (WIDTH + GAP - 0.1), 3.55 + 7 * (WIDTH + GAP - 0.1))
 for x, name, what in zip(places, ("start", "step 7", "step 14"), (scattered(0), scattered(7), everything), strict=True):
     table(x, y, *what)
     words(axes, x + WIDTH / 2, y - 0.2, name, size=7.5, colour=QUIET)
 for left, right, told in ((0, 1, "seven steps of reduce-scatter"), (1, 2, "seven steps of all-gather")):
-    arrow(axes, (places[left] + WIDTH + 0.15, y + WIDTH / 2), (places[right] - 0.15, y + WIDTH / 2), colour=WRONG)
+    arrow(axes, (places[left] + WIDTH + 0.15, y + WIDTH / 2), (places[right] - 0.15, y + WIDTH / 2), colour=INK)
     words(axes, (places[left] + WIDTH + places[right]) / 2, y + WIDTH / 2 - 0.25, told, size=8)
 
 LEGEND = (
     "Each table shows what the eight devices have. A column is a device, and a row is an eighth of an array.",
-    "The colour of a block is that of the device that it comes from. Sums of all devices are green.",
-    "A red border marks the blocks that arrive in this step.",
+    "A colour stands for the device that a block comes from or, in a reduce-scatter, that holds the partial sum. "
+    "Complete sums are dark grey.",
+    "A dark border marks the blocks that arrive in this step.",
 )
 for number, sentence in enumerate(LEGEND):
     words(axes, 0.4, 12.0 + 0.4 * number, sentence, size=9, align="left")
