@@ -52,7 +52,7 @@ eight = list(devices.mesh((8,), ("all",)).devices)
 
 # %%
 mesh = jax.make_mesh((4, 2), ("x", "y"), devices=eight)
-jax.set_mesh(mesh)
+jax.set_mesh(mesh)  # jax.shard_map uses this mesh
 a = jax.device_put(np.arange(128, dtype=np.float32).reshape(8, 16), P("x", "y"))
 b = jax.device_put(np.arange(64, dtype=np.float32).reshape(16, 4), P("y", None))
 
@@ -74,7 +74,7 @@ plots.show_shardings({"a": a, "b": b, "a @ b": c}, "The two matrices and their p
 print_collectives(jax.jit(blocked).lower(a, b).compile())  # the elements on one device
 
 # %% [markdown]
-# The name `"y"` selects the devices. Devices 0 and 1 have the same position along `x`, so they form a group.
+# A sum over `"y"` is computed in groups of devices with the same position along `x`, such as devices 0 and 1.
 #
 # ## Specs split arguments and assemble results
 # `in_specs` and `out_specs` contain a `P` for each argument and each result. One `P` may also stand for a whole tree, or for all arguments. A shard has **as many axes as the whole array** (`vmap` removes one). From now on, we use eight devices in a row.
@@ -163,8 +163,6 @@ print(jax.jit(jax.shard_map(from_varying_zeros, in_specs=P("d"), out_specs=P("d"
 # `jnp.zeros` does not vary, but its sum with a shard does. (`jnp.zeros_like(shard)` varies, as its argument does.) `jax.lax.pcast` changes only the type and sends nothing.
 #
 # ## The collectives, step by step
-# In every step, each device sends one block.
-#
 # ![Five collectives on eight devices, with the contents of every device after each step. All-gather: each device starts with one block and passes on the block that it received last, so after seven steps all devices have all eight blocks. Reduce-scatter: each device starts with eight addends and passes on a growing sum, so after seven steps each device has one complete sum. All-reduce: a reduce-scatter followed by an all-gather, fourteen steps. All-to-all: in step s each device sends one block to the device s positions further, so after seven steps rows and columns are exchanged. Permute: one step, each device receives the block of its neighbour.](../images/shard_map_collectives.svg)
 
 
@@ -196,19 +194,18 @@ def traced(name, values):
 long = jax.device_put(np.arange(64 * 8, dtype=np.float32), P("d"))  # 64 elements on each device
 specs_out = {name: P() if name == "psum" else P("d") for name in COLLECTIVES}
 for name, out in specs_out.items():
-    mapped = jax.shard_map(functools.partial(traced, name), in_specs=P("d"), out_specs=out)
-    [found] = list_collectives(mapped, long)
+    [found] = list_collectives(jax.shard_map(functools.partial(traced, name), in_specs=P("d"), out_specs=out), long)
     print(f"{name:13s} {types_of[name]} {found.kind:19s} returns {found.elements:3d} elements")
 mapped = {name: jax.shard_map(COLLECTIVES[name], in_specs=P("d"), out_specs=out) for name, out in specs_out.items()}
-figures.collectives(mapped, long.sharding, shape=long.shape)
+figures.collectives(mapped, long.sharding, shape=long.shape)  # choose a collective and move the slider
 
 # %% [markdown]
-# By default (`tiled=False`), these functions add or remove axes. With `tiled=True`, `all_gather` concatenates along an existing axis, and `psum_scatter` and `all_to_all` divide an existing axis into n blocks. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is still varying, so `out_specs=P()` rejects it, unless you pass `to="invarying"`.
+# By default (`tiled=False`), `all_gather`, `psum_scatter` and `all_to_all` add or remove axes. With `tiled=True`, the first concatenates along an existing axis, and the other two divide an existing axis into n blocks. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is equal on all devices, but its type is still varying. `out_specs=P()` therefore raises an error, unless you pass `to="invarying"`.
 #
 # ## What a collective sends
-# An all-gather with a result of S elements takes n - 1 steps on a ring of n devices, and each device sends S / n elements in each step. A reduce-scatter of S elements sends as many. A ring all-reduce performs both.
+# An all-gather whose result has S elements on each device takes n - 1 steps on a ring of n devices, and each device sends S / n elements in each step. A reduce-scatter of S elements sends as many. A ring all-reduce performs both.
 #
-# | | one device sends |
+# | S elements on one device | one device sends |
 # |---|---|
 # | `all_gather` to S elements | (n - 1) / n · S |
 # | `psum_scatter` of S elements | (n - 1) / n · S |
@@ -217,7 +214,7 @@ figures.collectives(mapped, long.sharding, shape=long.shape)
 # | `ppermute` of S elements | S |
 
 # %% [markdown] predict="manual-ring"
-# You go from eight to sixteen devices. Each device still has S elements, and they all-reduce them. How much does each device send?
+# You go from eight to sixteen devices. Each device still has S elements, and the devices perform an all-reduce. How much does each device send?
 #
 # - [ ] twice as much as before | There are more steps, but the blocks are smaller.
 # - [x] almost as much as before | Right. The factor 2 (n - 1) / n is 1.75 for eight devices, 1.875 for sixteen, and never more than 2.
@@ -226,7 +223,7 @@ figures.collectives(mapped, long.sharding, shape=long.shape)
 
 # %%
 def sent(one):
-    """The elements that one device sends, by the formulas of the table. A compiled program states those of results."""
+    """The number of elements that one device sends, computed from the size of the collective's result."""
     if one.kind == "collective-permute":
         return one.elements
     n = one.group_size
@@ -272,7 +269,7 @@ mean_loss = on_shards(lambda w, batch: jax.lax.pmean(loss(w, batch), "d"))
 compare("grad outside, pmean of the loss", jax.grad(mean_loss))
 
 # %% [markdown]
-# It is correct. JAX inserted an all-reduce of its 12 elements. Training steps often call `jax.grad` *inside* `shard_map`.
+# The gradient is correct. JAX inserted its all-reduce of 12 elements. The `pmean` is gone, because the loss is not returned. Now we call `jax.grad` *inside* `shard_map`.
 
 # %% [markdown] predict="manual-gradient"
 # Inside, each device computes `jax.grad(loss)(w, batch)` for its two examples, without any `psum` or `pmean`, and `out_specs` is `P()`. What does the program return?
@@ -308,17 +305,15 @@ compare("pcast, grad inside, then pmean", on_shards(cast_first))
 # It does not. The gradients are already equal, so their mean only costs a second all-reduce. Two ways are correct. **Differentiate the loss of the whole batch**, including the `pmean`. Or **cast the weights first** and reduce the gradients yourself.
 #
 # ## Gradients of collectives
-# We compile the backward pass of each collective.
 
 # %%
-for name, function in COLLECTIVES.items():
-    mapped = jax.shard_map(function, in_specs=P("d"), out_specs=specs_out[name])
-    result, backward = jax.vjp(jax.jit(mapped), long)
+for name, function in mapped.items():
+    result, backward = jax.vjp(jax.jit(function), long)
     found = list_collectives(backward, jnp.ones_like(result))
     print(f"{name:13s} backward: {', '.join(f'{one.kind} of {one.elements}' for one in found) or 'no collective'}")
 
 # %% [markdown]
-# A backward pass starts from the gradient with respect to the result. For `psum`, this gradient is the same on all devices, so the transpose is only a cast. For `all_gather`, the result is *varying*, so each device has its own gradient of the whole array. A reduce-scatter adds these gradients. The transpose of a `ppermute` exchanges senders and receivers.
+# A backward pass starts from the gradient with respect to the result. For `psum`, this gradient is the same on all devices, so the transpose is only a cast. For `all_gather`, the result is *varying*, so each device has its own gradient with respect to the whole array. A reduce-scatter adds these gradients. The transpose of a `ppermute` exchanges senders and receivers.
 
 
 # %%
@@ -334,7 +329,7 @@ print_collectives(jax.jit(fsdp).lower(wide, examples).compile())
 print("type of the gradient:", jax.typeof(jax.jit(fsdp)(wide, examples)))
 
 # %% [markdown]
-# Each device gathers all 24 weights, and receives the gradient of its own row. With several layers, gathered weights are stored for the backward pass, unless `jax.checkpoint` (lesson 15) gathers them again.
+# Each device gathers all 24 weights, and receives the gradient of its own row.
 #
 # ## When to use shard_map
 # Write most programs in Auto or Explicit mode. Use `shard_map` when you need a particular collective, a loop in which neighbours exchange data, or a kernel that runs on each shard. **Call it inside `jax.jit`**, alone or in a larger program. Without `jit`, JAX runs each operation separately. You can then print values, but it is slow.
@@ -392,7 +387,7 @@ def multiply_while_moving(lhs, rhs):
     total = columns[:, me] @ rhs
     for step in range(1, 8):
         rhs = to_next(rhs)  # does not depend on the product of this step
-        total += columns[:, (me - step) % 8] @ rhs  # these rows came from the device `step` positions before
+        total += columns[:, (me - step) % 8] @ rhs  # rows from the device `step` positions earlier in the ring
     return total
 
 
@@ -474,7 +469,7 @@ with jax.set_mesh(auto):
     print_error(lambda: wrong(*arrays))
 
 # %% [markdown]
-# Inside, the weights have their full shapes, because they are partitioned only along `model`. The compiler inserted the all-reduce in groups of two, which completes the second product. We differentiate with respect to `w1` only. The all-reduce in groups of four adds its gradients, of which each device stores 128 elements. It is the transpose of the cast of `w1`. The `pmean` itself is not in this program, because only the gradient is returned. `in_specs` may name only manual axes. On Auto axes, JAX reshards arguments that do not match `in_specs`. Results are never moved.
+# Inside, the weights have their full shapes, because they are partitioned only along `model`. The compiler inserted the all-reduce in groups of two, which completes the second product. We differentiate with respect to `w1` only. The all-reduce in groups of four adds its gradients, of which each device stores 128 elements. It is the transpose of the cast of `w1`. The `pmean` itself is not in this program, because only the gradient is returned. `in_specs` may name only manual axes. On Auto axes, JAX reshards arguments that do not match `in_specs`. JAX never reshards results. `out_specs` only states how the shards form the whole array.
 #
 # ## Deeper: from pmap to shard_map
 # `jax.pmap` is the older way to write code for each device. Like `vmap`, it maps over a leading axis and removes it. The size of this axis is the number of devices that it uses.
@@ -530,7 +525,7 @@ plots.show(
 )
 
 # %% [markdown]
-# In the last three versions, each device computes an eighth of the cosines, without a collective. Simulated devices share the cores of one CPU, so these times vary from run to run.
+# In the last three versions, each device computes an eighth of the cosines, without a collective. Simulated devices share the cores of one CPU, so this plot shows no speedup, and the order of the bars changes from run to run. Use `jit` on a sharded array here, because it is the simplest code.
 #
 # ## Deeper: without the check
 # `check_vma=False` disables the types `{V:d}`. In older code, this argument is called `check_rep`. The mistakes that raised errors in the core are then not reported, and gradients follow different rules.
@@ -595,6 +590,8 @@ with jax.set_mesh(jax.make_mesh((4,), ("d",), devices=eight[:4])):
     print_error(lambda: twice(jax.device_put(np.ones(16, np.float32), P("d"))))
 
 # %% [markdown]
+# In a network with several layers, gathered weights are stored for the backward pass. With `jax.checkpoint` (lesson 15), the backward pass gathers them again.
+#
 # Without `tiled=True`, `all_gather` stacks along a new axis, `psum_scatter` removes an axis of size n, and `all_to_all` removes `split_axis`, which must have size n, and inserts a new axis of size n at `concat_axis`. On Explicit axes, the function cannot close over a JAX array, so pass the array as an argument. The size of a partitioned axis must be divisible by the number of devices along its mesh axis, so pad the array (lesson 16). `pmax` has no gradient. For a stable softmax, apply `jax.lax.stop_gradient` to its argument. `pcast(..., to="varying")` of a value that already varies along this axis is an error.
 
 # %%

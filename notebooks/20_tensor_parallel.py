@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 20 · Tensor parallelism
 #
-# *The core takes about 35 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/20_tensor_parallel/20_tensor_parallel.ipynb).* After the core, you can partition the layers of a transformer so that two products need only one all-reduce, and estimate how many devices tensor parallelism can use.
+# *The core takes about 35 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/20_tensor_parallel/20_tensor_parallel.ipynb).* After the core, you can partition a transformer so that each MLP and each attention layer needs one all-reduce in the forward pass, and estimate how many devices tensor parallelism can use.
 #
 # **Prerequisites.** Lessons 16 to 19. Answer these questions from memory.
 #
@@ -213,9 +213,9 @@ for function in (explicit_mlp, manual_mlp):
     report(function, weights, SPECS, mesh)
 
 # %% [markdown]
-# All modes have the same collectives. In Manual mode, JAX casts `x` to a value that varies along `model`. The all-reduce of the gradient of the input is the transpose of this cast (lesson 19).
+# All three modes produce the same collectives. In Manual mode, JAX casts `x` to a value that varies along `model`. The all-reduce of the gradient of the input is the transpose of this cast (lesson 19).
 #
-# A bias of the first product is partitioned like the hidden units, `P("model")`. A bias of the second product is replicated, and in Manual mode you add it **after** the `psum`. Otherwise it is added M times, once for each of the M devices along `model`, and JAX reports no error.
+# The bias of the first product is partitioned like the hidden units, `P("model")`. The bias of the second product is replicated, and in Manual mode you add it **after** the `psum`. Otherwise it is added M times, once for each of the M devices along `model`, and JAX reports no error.
 #
 # ## Attention heads
 # In attention, each *head* computes for each token a weighted average of the values of this and earlier tokens (lesson 25). Heads are independent until the output projection adds them, so they correspond to hidden units. In all four weights, the axis of heads is partitioned, so each device has whole heads.
@@ -264,7 +264,7 @@ def cast_once(params, x):
 report(cast_once, heads, HEAD_SPECS, mesh)
 
 # %% [markdown]
-# The number of heads must be divisible by M.
+# M must divide the number of heads.
 #
 # ## Sequence parallelism
 # Between attention and the MLP, all devices along `model` store and normalize copies of the same tokens. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by their position in the sequence. An all-gather precedes the first product, and a reduce-scatter replaces the all-reduce.
@@ -299,7 +299,7 @@ for name, (block, spec) in BLOCKS.items():
     print_collectives(program.lower(params, x).compile(), mesh)
 
 # %% [markdown]
-# An all-gather and a reduce-scatter together send as much as an all-reduce. In the backward pass, each becomes the other. The advantage is memory. The next cell adds up the *residuals* (lesson 15) that each device stores for the backward pass.
+# An all-gather and a reduce-scatter together send as much as an all-reduce, but they save memory. The next cell adds up the *residuals* (lesson 15) that `jax.vjp` saves on each device.
 
 
 # %%
@@ -323,7 +323,7 @@ _, axes = plots.subplots(height=2.6)
 for (name, kilobytes), marker in zip(stored.items(), "os", strict=True):
     label = f"{name}: {kilobytes[0]:.0f} to {kilobytes[-1]:.0f} kB"
     axes.loglog(counts, kilobytes, base=2, marker=marker, label=label)
-axes.loglog(counts, kilobytes[0] / counts, "--", base=2, color=plots.QUIET, label=f"{kilobytes[0]:.0f} kB / M")
+axes.loglog(counts, kilobytes[0] / counts, ":", base=2, color=plots.QUIET, label=f"{kilobytes[0]:.0f} kB / M")
 axes.set(xlabel="devices along model, M", ylabel="kB on a device", xticks=counts)
 axes.xaxis.set_major_formatter("{x:g}")
 axes.yaxis.set_major_formatter("{x:g}")
@@ -340,7 +340,7 @@ plots.show(f"Activations that one device stores for the backward pass. On one de
 # - Each of the two products takes 2 t d f floating-point operations, so each device computes 4 t d f / M of them.
 # - In the all-reduce of t d elements, each device sends 2 (M - 1) / M · t d elements.
 #
-# Does a compiled program agree with the first formula?
+# Check the first formula against a compiled program.
 
 # %%
 x = jax.device_put(tokens, P("data"))
@@ -349,10 +349,10 @@ print(f"operations: {4 * t * D * F / m:,.0f} by the formula")
 print(f"            {flops(manual_mlp, params, x):,.0f} in the program, with the activation function")
 
 # %% [markdown]
-# Dividing by an accelerator's peak rate and bandwidth (sources in the last Deeper section) gives both times.
+# Divide the operations by the peak rate, and the sent bytes by the bandwidth, to get both times (sources: last Deeper section).
 
 # %% [markdown] predict="tp-batch"
-# Communication takes half as long as computation. You double the number of tokens. What happens to this ratio?
+# The ratio of communication time to computation time is 0.5. You double the number of tokens. What happens to the ratio?
 #
 # - [ ] it falls, because only the computation grows | This holds for FSDP, which communicates weights. Tensor parallelism communicates activations, one vector for each token.
 # - [ ] it grows, because more is sent | More is computed too.
@@ -380,7 +380,7 @@ for t in (8192, 16384):
     print(f"ratio {communicate / compute:.2f}")
 
 # %% [markdown]
-# But the ratio depends on M. While it is below one, a collective matmul (lesson 19) can hide the communication. At which M does the ratio reach one?
+# With sequence parallelism and ratios below one, collective matmuls (lesson 19) can hide the communication. At which M does the ratio reach one?
 
 # %%
 chip, d, f = "H100, in a node", 8192, 28_672  # change these and run the cell again
@@ -394,7 +394,7 @@ for name, limit in limits.items():
     right.loglog(m, communicate / compute, base=2, label=f"{name}: 1 at M = {limit:.1f}")
     right.plot(limit, 1, "o", color=plots.INK)
 right.axhline(1, color=plots.QUIET, linewidth=0.8)  # communication takes as long as computation
-right.axvline(8, 0.45, color=plots.QUIET, linewidth=0.8, label="a node of 8 H100s")
+right.axvline(8, 0.45, color=plots.QUIET, linestyle=":", label="a node of 8 H100s")
 right.set(title="communicate / compute", ylim=(0.004, 50), yticks=2.0 ** np.arange(-3, 6), xlabel=left.get_xlabel())
 for axes in (left, right):
     axes.legend(fontsize="small")
@@ -406,13 +406,13 @@ plots.show(f"Left: milliseconds of an MLP's forward pass. Right: their ratio, wh
 # %% [markdown]
 # With 2 bytes per element, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**.
 #
-# With the bandwidth inside a node of H100s, or along one axis of TPUs, this limit is between 13 and 16. So all eight GPUs of a node are useful. Between nodes, the limit is only 2.4, so on H100s tensor parallelism usually stays inside a node. The backward pass computes twice as much as the forward pass and communicates the same amount, so its limit is almost twice as high.
+# With the bandwidth inside a node of H100s, or along a closed ring of TPUs, this limit is between 13 and 16. So all eight GPUs of a node are useful. Between nodes, the limit is only 2.4, so on H100s tensor parallelism usually stays inside a node. The backward pass computes twice as much as the forward pass and communicates the same amount, so its limit is almost twice as high.
 #
 # The core ends here.
 
 # %% [markdown]
 # ## Deeper: communicate while you multiply
-# *The exercise "Reduce-scatter during a product" needs this section.* With sequence parallelism, the first product waits for the all-gather. (So does the backward pass of Korthikanti et al., who store only a shard of the gathered tokens and gather them again.) Lesson 19 showed an alternative, the collective matmul. The blocks of tokens are passed around a ring. A device can multiply the block that it has while it receives the next one. In lesson 19, each product was an addend of the result. Here, each product gives some **rows** of the result.
+# *The exercise "Reduce-scatter during a product" needs this section.* With sequence parallelism, the first product waits for the all-gather. In the backward pass, all-gather and reduce-scatter swap roles. Korthikanti et al. store only a shard of the tokens and gather them again in the backward pass, which then waits too. Lesson 19 showed an alternative, the collective matmul. The blocks of tokens are passed around a ring. A device can multiply the block that it has while it receives the next one. In lesson 19, each product was an addend of the result. Here, each product gives some **rows** of the result.
 
 
 # %%
@@ -550,7 +550,7 @@ with jax.set_mesh(cube):
 # | FSDP | weights and gradients | for every layer | links of medium speed |
 # | tensor | activations | several times per layer | the fastest links |
 #
-# FSDP or tensor parallelism? Suppose a group of devices computes an MLP for t tokens in a step. With FSDP, each device gathers the 2 d f weights twice and reduce-scatters their gradients once, so it sends about 6 d f elements. With tensor parallelism, it takes part in two all-reduces of t d elements, one in each pass, and sends about 4 t d. So tensor parallelism sends less for fewer than 1.5 f tokens, which are 43,000 for the MLP of the core. *Context parallelism* is yet another kind. Like sequence parallelism, it partitions the tokens, but in attention too, where the devices exchange keys and values.
+# FSDP or tensor parallelism? Suppose a group of devices computes an MLP for t tokens in a step. With FSDP, each device gathers the 2 d f weights twice and reduce-scatters their gradients once, so it sends about 6 d f elements. With tensor parallelism, it takes part in two all-reduces of t d elements, one in each pass, and sends about 4 t d. So tensor parallelism sends less for fewer than 1.5 f tokens, or about 43,000 for the MLP of the core. *Context parallelism* is yet another kind. Like sequence parallelism, it partitions the tokens, but in attention too, where the devices exchange keys and values.
 #
 # You can also partition one weight along two mesh axes, `P("x", "y")`, without gathering it. The activations are then partitioned along both axes too, and each product needs smaller collectives along both. [Pope et al. 2022](https://arxiv.org/abs/2211.05102) use such layouts for inference with few tokens, where gathered weights would be much larger than the activations.
 #
@@ -609,7 +609,7 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 # | TPU v5e, along one axis | 197 TFLOP/s | 100 GB/s | [Google Cloud](https://cloud.google.com/tpu/docs/v5e): 400 GB/s in both directions, on four links in two axes |
 # | TPU v5p, along one axis | 459 TFLOP/s | 200 GB/s | [Google Cloud](https://cloud.google.com/tpu/docs/v5p): 1,200 GB/s in both directions, on six links in three axes |
 #
-# For TPUs, we assume a closed ring along one axis, on which each device sends in both directions at once. It then sends half of the data over each of its two links along this axis. A link of a TPU v5e sends 50 GB/s, and a link of a TPU v5p sends 100 GB/s. With one direction only, or without a closed ring, the bandwidth is lower.
+# For TPUs, we assume a closed ring along one axis, on which each device sends in both directions at once. It then sends half of the data over each of its two links along this axis. A link of a TPU v5e sends 50 GB/s, and a link of a TPU v5p sends 100 GB/s. With one direction only, or without a closed ring, count half of this bandwidth. A TPU v5e has closed rings only along an axis of 16 chips, so the limit on a shorter axis is 8.3. A TPU v5p has them only in slices of at least 4 x 4 x 4 chips.
 #
 # The same formula gives other limits for other parts of a model. A gated MLP has three products, 6 t d f operations, and the same all-reduce. So its limit is 1 + 1.5 f · bandwidth / peak, which is 20.6 in a node of H100s, 22.8 for TPU v5e and 19.7 for TPU v5p. The four products with the weights of attention take 8 t d² operations for one all-reduce, so their limit is 1 + 2 d · bandwidth / peak. With d = 8192, this is 8.5 in a node of H100s, 9.3 for TPU v5e and 8.1 for TPU v5p. In a backward pass, which computes twice as much, bandwidth / peak counts twice.
 #
@@ -626,6 +626,6 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 # | the all-reduce in Manual mode | `jax.lax.psum(h @ w2, "model")` |
 # | one all-reduce for the gradient of an input of several products | `jax.lax.pcast(x, "model", to="varying")` once |
 # | partitioned tokens between the products | `all_gather` before, `psum_scatter` after |
-# | to choose M | M below 1 + f · bandwidth / peak, inside a node |
+# | to choose M | for an MLP, M below 1 + f · bandwidth / peak, on the fastest links |
 #
 # In the first exercise, you complete the layout of four layers.

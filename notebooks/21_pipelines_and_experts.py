@@ -75,15 +75,16 @@ for stages, marker in ((2, "o"), (4, "s"), (8, "^")):
     idle = [idle_fraction(stages, count) for count in counts]
     axes.plot(counts, (stages - 1) / (counts + stages - 1), label=f"{stages} stages")
     axes.plot(counts, idle, marker, color=plots.INK, markersize=4)
+axes.set(title="lines: formula, points: simulation")
 axes.set(xscale="log", xlabel="micro-batches M", ylabel="idle fraction", xticks=counts, xticklabels=counts)
 axes.legend()
-plots.show(f"The points are on the lines of the formula. Eight stages: {idle[0]:.0%} to {idle[-1]:.0%} idle.")
+plots.show(f"Both agree. Eight stages: {idle[0]:.0%} to {idle[-1]:.0%} idle.")
 
 # %%
-figures.pipeline(stages=4, micro_batches=6, schedule="GPipe")
+figures.pipeline(stages=4, micro_batches=6, schedule="GPipe")  # for 1F1B, see "Deeper: schedules and memory"
 
 # %% [markdown]
-# In this figure, a backward pass takes two steps. (*Deeper: schedules and memory* explains 1F1B and the stored micro-batches.) For a small bubble, use many more micro-batches than stages. Each micro-batch needs at least one example on each device, which limits M.
+# In this figure, a backward pass takes two steps. For a small bubble, use many more micro-batches than stages. Each micro-batch needs at least one example on each device, which limits M.
 #
 # ## A pipeline in shard_map
 # Our network has eight residual blocks. The mesh has four stages, with two data-parallel devices each, so each stage stores two blocks.
@@ -107,7 +108,7 @@ def all_blocks(weights, x):  # one device, or one stage
 
 
 # %% [markdown]
-# All devices run the same loop, so in the bubble a device computes results that are never used. Its iterations are the columns of the forward passes in the figure. In iteration t, stage s works on micro-batch t - s. Stage 0 reads micro-batch t, and every other stage uses the activations that it received. A permute sends the result to the next stage.
+# All devices run the same loop, so in the bubble a device computes results that are never used. The iterations of the loop are the columns of the forward passes in the first figure. In iteration t, stage s works on micro-batch t - s. Stage 0 reads micro-batch t, and every other stage uses the activations that it received. A permute sends the result to the next stage.
 
 
 # %%
@@ -157,7 +158,7 @@ for one in list_collectives(pipelined, params, *batches):
     print(f"{one.kind} of {one.elements} elements, {one.times} times")
 
 # %% [markdown]
-# Both losses agree. The permute sends one micro-batch in each of 12 + 4 - 1 = 15 iterations. The all-reduces of one element are the `psum` and the `pmean` of the loss.
+# Both losses agree. The permute sends 8 examples of a micro-batch in each of 12 + 4 - 1 = 15 iterations. The all-reduces of one element are the `psum` and the `pmean` of the loss.
 #
 # ## The backward pipeline
 # The transpose of a permute is a permute in the opposite direction. So **`jax.grad` derives the backward pipeline**.
@@ -218,7 +219,7 @@ with jax.set_mesh(None):
 print("tokens for each expert:", popular, "  mean:", TOKENS // EXPERTS)
 
 # %% [markdown]
-# Some experts get three times as many tokens as others. But array shapes in compiled programs are static, so each device reserves a fixed number of places for each expert, the **[capacity](../docs/glossary.md#expert-capacity)**.
+# One expert gets more than three times as many tokens as another. But array shapes in compiled programs are static, so each device reserves a fixed number of places for each expert, the **[capacity](../docs/glossary.md#expert-capacity)**.
 #
 # 1. *Routing* chooses an expert for each token and assigns it the expert's next free place. If none is free, the token is *dropped*.
 # 2. *Dispatch* copies the tokens into a buffer of shape (experts, capacity, width).
@@ -335,7 +336,7 @@ plots.show(
 # | pipeline (PP) | some of the layers | activations between stages, and their gradients |
 # | expert parallelism (EP) | some of the experts, all other parameters | tokens, for each layer with experts, and gradients of the other parameters |
 #
-# With a large batch, computing takes long enough to hide the communication of parameters, so FSDP is often the best choice. TP sends the most, so it needs the fastest links. PP sends the least, so it suits slow links, but has a bubble. Large models combine several axes.
+# With a large batch, computing takes long enough to hide the communication of parameters, so FSDP is often the best choice. TP then sends the most, so it needs the fastest links. PP sends the least, so it suits slow links, but has a bubble. Large models combine several axes.
 #
 # The core ends here.
 
@@ -385,7 +386,7 @@ print("type of the trained weights:", jax.typeof(trained["w1"]))
 # They do. The trained weights are still partitioned along `stage`.
 #
 # ## Deeper: which mesh for which model?
-# We estimate the time of a step. A transformer has P parameters and L layers of width d, and a step processes B tokens on N devices. On a ring (lesson 19), each device sends r S elements in an all-gather or a reduce-scatter of S elements, and 2 r S in an all-reduce, with r = (N - 1) / N.
+# We estimate the time of a step. A transformer has P parameters and L layers of width d, and a step processes B tokens on N devices. On a ring (lesson 19), each device sends r K elements in an all-gather or a reduce-scatter of K elements, and 2 r K in an all-reduce, with r = (N - 1) / N.
 #
 # | | collectives of a step | elements that a device sends |
 # |---|---|---|
@@ -456,7 +457,7 @@ print("32 experts of 4 billion parameters, and 1 billion other parameters")
 print_plan(plan_experts(128e9, 1e9, layers=32, width=4096, batch=32, sequence=8192, n=32))
 
 # %% [markdown]
-# FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 1.4 s on a ring. This is much less, but over a single link it is longer than computing. Several links with short routes, as in a torus or a server with NVLink, make it shorter.
+# FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 1.4 s on a ring. This is much less, but longer than computing, so here PP is faster in spite of its bubble. With direct links, as in a server with NVLink, EP would send for only 0.12 s and be the fastest.
 #
 # ### When FSDP reaches its limit
 # FSDP sends parameters, so its cost does not depend on the batch. Computing takes longer for a larger batch. Above which batch size does computing take longer than sending? We plan the model with 8 billion parameters for several batches.
@@ -596,7 +597,7 @@ axes.legend()
 plots.show(f"Temporary memory of one device for 4, 16 and 32 micro-batches.{told}")
 
 # %% [markdown]
-# In both programs, the memory grows with the number of micro-batches, but much more slowly with `jax.checkpoint`.
+# In both programs, the memory grows with the number of micro-batches, but much more slowly with `jax.checkpoint`. Every stage also stores all of `xs` and all results, although only the first and the last stage need them.
 #
 # ## Deeper: an interleaved schedule
 # *The exercise "An interleaved pipeline" needs this section.* More micro-batches reduce the bubble, and so do more, shorter stages per device. In an *interleaved* schedule, each of S devices has V short stages, and a micro-batch visits each device V times. On four devices with V = 2, device 0 has the stages 0 and 4, device 1 has the stages 1 and 5, and so on. After stage 3, device 3 sends the activations back to device 0.
@@ -678,7 +679,7 @@ of_experts = 4 * EXPERTS * 16 * width * 32  # two products for each place of the
 print(f"operations of one device: {compiled.cost_analysis()['flops']:,.0f}, of the experts alone: {of_experts:,}")
 
 # %% [markdown]
-# The products with the mask need more than twice as many operations as the experts, and this ratio grows with the tokens of a device. In the exercise "Send tokens to their experts", you copy the rows by their indices instead.
+# The two products with the mask need twice as many operations as the experts. The ratio is the number of tokens of a device, 64, divided by the hidden width of an expert, 32. In the exercise "Send tokens to their experts", you copy the rows by their indices instead.
 #
 # ## Deeper: experts without a capacity
 # On one device, no token has to be dropped. If you sort the tokens by expert, each expert multiplies a block of consecutive rows. The blocks have different sizes, but the sum of the sizes is always the number of tokens, so all shapes are static. `jax.lax.ragged_dot(lhs, rhs, group_sizes)` computes these products. `lhs` has the shape (tokens, k), `rhs` has the shape (experts, k, n), and `group_sizes` contains one size for each expert. How many operations does the program need?
@@ -704,7 +705,7 @@ with jax.set_mesh(None):
     print(f"flops: needed {needed:,}, ragged_dot {ragged.cost_analysis()['flops']:,.0f}, dense {dense:,.0f}")
 
 # %% [markdown]
-# The values match the dense reference, and no token is dropped. But compiled for a CPU, the program performs about as many operations as the dense reference. So read the program of your accelerator before you rely on a gain. Between devices, `jax.lax.ragged_all_to_all` sends blocks of different sizes. XLA does not support this operation on CPUs.
+# The values match the dense reference, and no token is dropped. But compiled for a CPU, the program performs about as many operations as the dense reference. So check the program compiled for your accelerator before you rely on a gain. Between devices, `jax.lax.ragged_all_to_all` sends blocks of different sizes. XLA does not support this operation on CPUs.
 #
 # ## Deeper: several experts for each token
 # In *top-k routing*, each token goes to the k experts with the largest logits. The gates are the softmax of these k logits, so they add up to 1. On each device, the first choices of all tokens get their places before the second choices. The mask has one more axis than in the core, for the k choices. It comes first, so the cumulative sum counts all first choices before the second choices. Which choices are dropped more often?
@@ -847,7 +848,7 @@ for name, (function, in_specs, arrays, argnums, stored, sends) in CASES.items():
     )
 
 # %% [markdown]
-# The bytes of the parameters agree exactly. The bytes that are sent also agree, except for the pipeline. (For EP, they are those that a device sends directly, not those that it forwards on a ring.) Its permutes also run in the bubble, so in each direction it sends in M + S - 1 = 23 iterations instead of 16.
+# The bytes of the parameters agree exactly. The bytes that are sent also agree, except for PP, whose permutes also run in the bubble: 23 iterations (M + S - 1) in each direction instead of 16. (For EP, we count the bytes that a device sends directly, not those that it forwards on a ring.)
 #
 # ## Deeper: published configurations
 # How close are such formulas to real runs? Two publications state the mesh, the batch and the achieved speed of each device.
@@ -912,7 +913,7 @@ axes.invert_yaxis()
 plots.show(f"The formulas against published times. {'. '.join(told)}.")
 
 # %% [markdown]
-# The published time follows from the published speed. In both cases, the state fits into the 80 GB of the GPU, and the sum of the three times is below the published time. Real matrix products do not reach the full speed, and a step contains more than these terms. On the other hand, the two runs used interleaved schedules, which reduce the bubble, and sending can overlap with computing. So the sum is an estimate and not a bound. Not every large model needs a pipeline. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6144 TPU v4 without one.
+# We computed the published time from the published speed. In both cases, the state fits into the 80 GB of the GPU, and the sum of the three times is below the published time. Real matrix products do not reach the full speed, and a step contains more than these terms. On the other hand, the two runs used interleaved schedules, which reduce the bubble, and sending can overlap with computing. So the sum is an estimate and not a bound. Not every large model needs a pipeline. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6144 TPU v4 without one.
 #
 # ## Deeper: what compilers for accelerators do
 # Are the collectives of this lesson the same on accelerators? We also compiled four of its programs from a description of the devices, with JAX 0.10.2.
@@ -926,7 +927,7 @@ plots.show(f"The formulas against published times. {'. '.join(told)}.")
 #
 # The compiler for GPUs merges collectives. It computes the sum along `stage` and the mean along `data` in one all-reduce, and it adds the gradients of both blocks of a stage together. The compiler for TPUs sends the tokens in bfloat16, half the bytes, because products on a TPU round their operands to bfloat16 by default (lesson 15).
 #
-# No compiler moved the all-reduce out of the loop. So the cast before the loop is worth a line on every device.
+# No compiler moved the all-reduce out of the loop. So cast before the loop on every kind of device.
 #
 # ## Deeper: mistakes and their errors
 # Most mistakes concern types. The next cells provoke two errors.

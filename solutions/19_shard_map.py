@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+# By default, accelerators may multiply float32 matrices in lower precision. The checks need full precision.
 jax.config.update("jax_default_matmul_precision", "highest")
 
 
@@ -681,7 +681,7 @@ require(
 )
 
 # %% [markdown] why="shardmap-batch-norm"
-# The mean of the local means is the global mean if all shards have the same size. The mean of the local variances is not the global variance, which also depends on how the local means differ. In Auto and Explicit mode, `jnp.mean` and `jnp.var` over a partitioned axis use the whole batch. In code for one device, they use the local shard only. After a migration, a missing `pmean` is therefore a common mistake. **Next:** Two all-reduces in sequence wait twice for the network. How can a single one suffice, and what does this cost in precision if the mean is large?
+# The mean of the local means is the global mean if all shards have the same size. The mean of the local variances is not the global variance, which also depends on how the local means differ. In Auto and Explicit mode, `jnp.mean` and `jnp.var` over a partitioned axis use the whole batch. In per-device code, they use the local shard only. After a migration, a missing `pmean` is therefore a common mistake. **Next:** Two all-reduces in sequence wait twice for the network. How can a single one suffice, and what does this cost in precision if the mean is large?
 
 
 # %% wrong="shardmap-batch-norm" because="Normalises by the mean and the variance of the examples of one device."

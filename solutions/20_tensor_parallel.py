@@ -4,7 +4,7 @@
 #
 # The setup requests eight devices. JAX fixes the number of devices when it first uses them. If the setup fails, restart the kernel and run the setup first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise.
 #
-# The meshes have Auto axes in the first exercise and Explicit axes in all others. There, **each check enters its own mesh with `jax.set_mesh`**, so your code can use a bare `P` and omit `mesh=`. Types are written as JAX prints them. For example, `float32[B@data,d]` is an array of shape (B, d) whose first axis is partitioned along `data`. D and M are the numbers of devices along `data` and `model`, and d is the width of a token. The checks use meshes of several sizes. Your function receives whole arrays and may call `jax.shard_map`. Call it inside your function, because in JAX 0.10.2 a function decorated with it keeps the mesh of its first call.
+# The meshes have Auto axes in the first exercise and Explicit axes in all others. In the others, **each check enters its own mesh with `jax.set_mesh`**, so your code can use a bare `P` and omit `mesh=`. Types are written as JAX prints them. For example, `float32[B@data,d]` is an array of shape (B, d) whose first axis is partitioned along `data`. D and M are the numbers of devices along `data` and `model` (in the lesson's code, `D` is the width), and d is the width of a token. The checks use meshes of several sizes. Your function receives whole arrays and may call `jax.shard_map`. Call it inside your function, because in JAX 0.10.2 a function decorated with it keeps the mesh of its first call and raises an error on another mesh.
 #
 # The checks count the **elements** that a collective returns on one device, because a compiler may merge several collectives into one operation. A collective in a loop counts once for each iteration, if the compiled program states the number of iterations.
 
@@ -24,7 +24,7 @@ from jax.extend.core import jaxprs_in_params
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+# By default, accelerators may multiply float32 matrices in lower precision. The checks need full precision.
 jax.config.update("jax_default_matmul_precision", "highest")
 
 
@@ -521,7 +521,7 @@ def gated_mlp(params, x):
     return jax.jit(jax.shard_map(on_one_device, out_specs=P("data", None)))(params, x)
 
 
-# %% [markdown] task="tp-sharded-heads" stars=2 minutes=20 skills="tp-gated-mlp"
+# %% [markdown] task="tp-sharded-heads" stars=2 minutes=12 skills="tp-gated-mlp"
 # ## Attention heads on several devices
 # **Goal.** Partition attention by heads. Several query heads share one key head and one value head, as in most current language models. This is called *grouped-query attention*.
 #
@@ -813,7 +813,7 @@ def sharded_heads(params, x):
     return jnp.einsum("btgrk,grkd->btd", heads, wo, out_sharding=P("data"))
 
 
-# %% [markdown] task="tp-sequence-norm" stars=3 minutes=30 skills="tp-gated-mlp,tp-sharded-heads,shardmap-fsdp-layer"
+# %% [markdown] task="tp-sequence-norm" stars=2 minutes=20 skills="tp-gated-mlp,tp-sharded-heads,shardmap-fsdp-layer"
 # ## Sequence parallelism
 # **Goal.** Write an MLP with a norm and a residual connection. Outside the MLP, the tokens are partitioned along `model` by their position in the sequence. So each device stores and normalizes only its own tokens.
 #
@@ -1402,7 +1402,7 @@ def ring_matmul(x, w):
     return jax.shard_map(on_one_device, out_specs=P("model"))(x, w)
 
 
-# %% [markdown] task="tp-vocab-loss" stars=3 minutes=30 skills="tp-sequence-norm,explicit-resolve-ambiguity,04_grad"
+# %% [markdown] task="tp-vocab-loss" stars=2 minutes=20 skills="tp-sequence-norm,explicit-resolve-ambiguity,04_grad"
 # ## A loss over a partitioned vocabulary
 # *Needs: Deeper: the embedding and the loss over a partitioned vocabulary.*
 #
@@ -1544,7 +1544,7 @@ for along_data, along_model, unused, factor, words in (
         )
 
 # %% [markdown] why="tp-vocab-loss"
-# A softmax over a partitioned axis needs only the maximum and the sum over the devices. So the devices exchange a few numbers for each example instead of a whole row of scores. Attention over a partitioned sequence uses the same method. **Next:** With 128,000 words, 8 devices and float32, how many bytes would the gathered scores of 4,096 tokens take?
+# A softmax over a partitioned axis needs only the maximum and the sum over the devices. So the devices exchange a few numbers for each example instead of a whole row of scores. Attention over a partitioned sequence uses the same method. **Next:** With 128,000 words and 4,096 tokens on 8 devices along `model`, how many scores would each device receive in an all-gather? How many numbers does it reduce instead?
 
 
 # %% equivalent="tp-vocab-loss" because="Programs for CPUs compute the product of a bool and a number as a selection, so -inf times False is 0."

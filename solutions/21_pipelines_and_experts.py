@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+# By default, accelerators may multiply float32 matrices in lower precision. The checks need full precision.
 jax.config.update("jax_default_matmul_precision", "highest")
 
 
@@ -392,7 +392,7 @@ def bubble(forward, backward, micro_batches):
 #
 # **Example.** On two by two devices, with `stage = lambda p, x: 2 * x + p["b"]`, `b = [[0, 1], [2, 3]]` and two micro-batches, x = 1 becomes 2, 5, 12 and 27, and x = 0 becomes 0, 1, 4 and 11.
 #
-# **Judged.** The values and the type, and the gradients with respect to `params` and `xs`. The compiled program contains exactly one permute. This permute is in a loop of at most V · M + S - 1 iterations and sends the results of one micro-batch. All other collectives are outside of loops and return at most M · B / D · d elements on each device. In the program of the gradients, the loops contain no collectives except permutes. **Not judged.** What the stages compute in the bubble, and stages that return NaN for zeros.
+# **Judged.** The values and the type, and the gradients with respect to `params` and `xs`. The compiled program contains exactly one permute. This permute is in a loop of at most V · M + S - 1 iterations and sends the results of one micro-batch. All other collectives are outside of loops. Together they return at most M · B / D · d elements on each device. In the program of the gradients, the loops contain no collectives except permutes. **Not judged.** What the stages compute in the bubble, and stages that return NaN for zeros.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1121,7 +1121,7 @@ def balance_loss(logits, axis):
 #
 # Each token chooses the expert with its largest logit. Each **device** sends at most `capacity` of its tokens to each expert. If more of its tokens choose an expert, those with the lowest indices are sent, and the others are dropped. The function returns a `float32[T@expert,d]`. The row of a dropped token is 0. The row of every other token is the result of its expert, multiplied by the *gate*. The gate is the probability of the chosen expert, by the softmax of the logits.
 #
-# **Example.** On two devices with two tokens each and `capacity=1`, suppose that both tokens of the first device choose expert 1. Then the second of these tokens is dropped, and its result is 0. The tokens of the second device choose the experts 1 and 0, and both are sent. Expert 1 receives one token from each device, because each device has its own places for each expert. With `expert = lambda p, x: x + p["b"]`, `b` of 10 and 20, and the tokens 1, 2, 3 and 4, the experts return 21, 0, 23 and 14. The logits of each token differ by log 3, so all gates are ¾, and the results are 15.75, 0, 17.25 and 10.5.
+# **Example.** On two devices with two tokens each and `capacity=1`, suppose that both tokens of the first device choose expert 1. Then the second of these tokens is dropped, and its result is 0. The tokens of the second device choose the experts 1 and 0, and both are sent. Expert 1 receives one token from each device, because each device has its own places for each expert. With `expert = lambda p, x: x + p["b"]`, `b` of 10 and 20, the experts return 21, 23 and 14 for the tokens 1, 3 and 4. The logits of each token differ by log 3, so all gates are ¾, and the results of the layer are 15.75, 0, 17.25 and 10.5.
 #
 # **Judged.** The values and the type, and the gradients with respect to `params`, `x` and `logits`. The compiled program contains two all-to-alls over the N devices and no other collectives. Each all-to-all returns at most E · capacity · d elements on each device. With 64 tokens on each device, the program performs at most three times as many operations as the experts alone. (Programs for GPUs do not state the operations of matrix products, so this is judged on CPUs and TPUs.) Checks use one and several experts on each device. **Not judged.** Ties between logits, and how you find the place of a token.
 #
@@ -1565,7 +1565,7 @@ def moe_dispatch(expert, params, x, logits, capacity):
 # ## Choose a mesh
 # **Goal.** Find the fastest mesh for a model, among the meshes for which the arrays fit into the memory of each device.
 #
-# **Signature.** `plan_mesh(model, machine)` takes two dicts of numbers and returns a dict with the ints `data`, `tensor` and `stage`, and the float `seconds`, or `None` if no mesh fits.
+# **Signature.** `plan_mesh(model, machine)` takes two dicts of numbers and returns a dict with the ints `data`, `tensor` and `stage`, and the float `seconds`. If no mesh satisfies rules 1 and 2, it returns `None` instead of a dict.
 #
 # | key of `model` | | key of `machine` | |
 # |---|---|---|---|
@@ -2044,7 +2044,7 @@ def plan_mesh(model, machine):
 #
 # **Example.** On two devices, with `a` = 1, `b` = 0, `c` = 0, d = 1 and one time step with x = 0.5, the states are tanh(0.5) = 0.4621 and tanh(0.4621) = 0.4318.
 #
-# **Judged.** The values and the types. The compiled program contains exactly one permute, which returns B · d elements, in a loop of at most T + N - 1 iterations. All other collectives are outside of loops and return at most T · B · d elements. The mesh may have another axis, along which everything is replicated. **Not judged.** Gradients, and the speed.
+# **Judged.** The values and the types. The compiled program contains exactly one permute, which returns B · d elements, in a loop of at most T + N - 1 iterations. All other collectives are outside of loops. Together they return at most T · B · d elements. The mesh may have another axis, along which everything is replicated. **Not judged.** Gradients, and the speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #

@@ -24,7 +24,7 @@ import orbax.checkpoint as ocp
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+# By default, accelerators may multiply float32 matrices in lower precision. The checks need full precision.
 jax.config.update("jax_default_matmul_precision", "highest")
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+# By default, accelerators may multiply float32 matrices in lower precision. The checks need full precision.
 jax.config.update("jax_default_matmul_precision", "highest")
 
 

@@ -20,7 +20,7 @@ import optax
 from flax import linen, nnx
 from flax.training.train_state import TrainState
 
-# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+# By default, accelerators may multiply float32 matrices in lower precision. The checks need full precision.
 jax.config.update("jax_default_matmul_precision", "highest")
 
 

@@ -67,7 +67,7 @@ for device, y in ((0, 2.4), (1, 5.2)):
     words(axes, 3.45, y - 0.65, "dispatch", size=7.5)
     rows(4.1, y, "buffer", own, buffers[device], [0, 1])
     rows(8.2, y, f"at expert {device}", other, [buffers[d][device] for d in (0, 1)], [device] * 2)
-    rows(11.7, y, "results", other, [results[d][device] for d in (0, 1)], [device] * 2)
+    rows(11.7, y, "results", ["for device 0", "for device 1"], [results[d][device] for d in (0, 1)], [device] * 2)
     words(axes, 11.2, y, "→", size=11)
     arrow(axes, (15.9, y - 0.35), (16.8, y - 0.35))
     words(axes, 16.3, y - 0.65, "combine", size=7.5)

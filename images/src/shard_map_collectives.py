@@ -95,7 +95,12 @@ def line(y: float, name: str, code: str, told: list[str], draw: Callable[[int], 
 
 PASSES_ON = ["Each device passes on the", "block that it received last."]
 ADDS = ["Each device adds its own", "addend and passes on the sum.", "Numbers count the addends."]
-EXCHANGES = ["In step s, each device sends", "one block to the device s", "positions further."]
+EXCHANGES = [
+    "In step s, each device sends one",
+    "block to the device s positions",
+    "further. After the start, only",
+    "received blocks are drawn.",
+]
 line(0.8, "all-gather", "all_gather", PASSES_ON, gathered, range(N))
 line(3.1, "reduce-scatter", "psum_scatter", ADDS, scattered, range(N))
 line(7.7, "all-to-all", "all_to_all", EXCHANGES, exchanged, range(N))

@@ -240,7 +240,7 @@ def pipelines() -> None:
     for begin, end in (
         ("def block(x, p)", "# %% [markdown]\n# All devices run"),
         ("def pipeline(", "# %% [markdown]\n# The last stage"),
-        ("def pipeline_loss(", "# %% [markdown]\n# Does the loss"),
+        ("def pipeline_loss(", "# %%\nteacher ="),
         ("def expert(p, x)", "def dense_reference"),
         ("def places(", "with jax.set_mesh(None):\n    choice ="),
         ("def dispatch_mask(", "with jax.set_mesh(None):\n    four"),

@@ -57,8 +57,9 @@ function show(el, data) {
     const { one, at, i } = moments()[number];
     const before = one.states[Math.max(at - 1, 0)];
     const columns = one.groups.map((group) => group.map((device, place) => column(device, group, one.states[at][place], before[place], at)));
+    const shown = one.kind === "all-to-all" ? "What each device has received, and its own block" : "What each device holds";
     table.replaceChildren(
-      make("h4", { style: "margin-top: 12px" }, `What each device holds: a column for each device, a frame for each group`),
+      make("h4", { style: "margin-top: 12px" }, `${shown}: a column for each device, a frame for each group`),
       scroller("Contents of the devices", make("div", { style: "display: flex; gap: 10px; width: max-content; padding: 4px" }, columns.map(box))),
     );
     const along = one.along.length ? ` along ${one.along.join(" and ")}` : "";
