@@ -40,7 +40,7 @@ from jax import P  # the same class as jax.sharding.PartitionSpec
 from jax.sharding import AxisType
 
 from grader.learning import figures, plots
-from grader.learning.inspection import list_collectives, print_collectives, print_error, time_ms
+from grader.learning.inspection import list_collectives, print_collectives, print_error
 
 eight = list(devices.mesh((8,), ("all",)).devices)
 
@@ -112,7 +112,7 @@ print_error(lambda: jax.shard_map(show, in_specs=P(), out_specs=P())(x), length=
 
 # %% [markdown] predict="manual-varying"
 # ## Which values differ between devices?
-# What is the result of `jax.shard_map(lambda shard: 2 * shard, in_specs=P("d"), out_specs=P())(x)`?
+# What is the result of `jax.jit(jax.shard_map(lambda shard: 2 * shard, in_specs=P("d"), out_specs=P()))(x)`?
 #
 # - [ ] the result of device 0 | This happens only if you disable a check.
 # - [ ] the sum of all results | `out_specs` assembles results and does not compute anything.
@@ -164,6 +164,8 @@ print(jax.jit(jax.shard_map(from_varying_zeros, in_specs=P("d"), out_specs=P("d"
 #
 # ## The collectives, step by step
 # ![Five collectives on eight devices, with the contents of every device after each step. All-gather: each device starts with one block and passes on the block that it received last, so after seven steps all devices have all eight blocks. Reduce-scatter: each device starts with eight addends and passes on a growing sum, so after seven steps each device has one complete sum. All-reduce: a reduce-scatter followed by an all-gather, fourteen steps. All-to-all: in step s each device sends one block to the device s positions further, so after seven steps rows and columns are exchanged. Permute: one step, each device receives the block of its neighbour.](../images/shard_map_collectives.svg)
+#
+# The tables of an all-gather and an all-to-all look alike. But in an all-to-all, a device sends each other device a different block.
 
 
 # %%
@@ -200,7 +202,7 @@ mapped = {name: jax.shard_map(COLLECTIVES[name], in_specs=P("d"), out_specs=out)
 figures.collectives(mapped, long.sharding, shape=long.shape)  # choose a collective and move the slider
 
 # %% [markdown]
-# By default (`tiled=False`), `all_gather`, `psum_scatter` and `all_to_all` add or remove axes. With `tiled=True`, the first concatenates along an existing axis, and the other two divide an existing axis into n blocks. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is equal on all devices, but its type is still varying. `out_specs=P()` therefore raises an error, unless you pass `to="invarying"`.
+# With `tiled=True`, the number of axes does not change. `all_gather` concatenates along an existing axis, `psum_scatter` divides one into n blocks, and `all_to_all` does both. The default, `tiled=False`, adds or removes axes. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is equal on all devices, but its type is still varying. `out_specs=P()` therefore raises an error, unless you pass `to="invarying"` to `all_gather`.
 #
 # ## What a collective sends
 # An all-gather whose result has S elements on each device takes n - 1 steps on a ring of n devices, and each device sends S / n elements in each step. A reduce-scatter of S elements sends as many. A ring all-reduce performs both.
@@ -217,7 +219,7 @@ figures.collectives(mapped, long.sharding, shape=long.shape)  # choose a collect
 # You go from eight to sixteen devices. Each device still has S elements, and the devices perform an all-reduce. How much does each device send?
 #
 # - [ ] twice as much as before | There are more steps, but the blocks are smaller.
-# - [x] almost as much as before | Right. The factor 2 (n - 1) / n is 1.75 for eight devices, 1.875 for sixteen, and never more than 2.
+# - [x] slightly more than before | Right. The factor 2 (n - 1) / n is 1.75 for eight devices, 1.875 for sixteen, and never more than 2.
 # - [ ] half as much as before | The blocks are half as large, but there are more steps.
 
 
@@ -236,10 +238,10 @@ for name, function in mapped.items():
     print(f"{name:13s} returns {found.elements:3d} elements, each device sends {sent(found):3.0f}")
 
 # %% [markdown]
-# If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. To estimate the time for a large array, multiply the elements sent by the bytes per element, and divide by the bandwidth with which a device sends. For a small array, the latency of the steps dominates. On a ring, an all-to-all takes longer than its row suggests, because a block for the device s positions away occupies s links.
+# If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. To estimate the time for a large array, multiply the elements sent by the bytes per element, and divide by the bandwidth with which a device sends. For a small array, the latency of the steps dominates.
 #
 # ## Where to take a gradient
-# Here, the batch is partitioned and the weights are replicated. First, we call `jax.grad` *outside* `shard_map`.
+# The batch is partitioned and the weights are replicated. First, we call `jax.grad` *outside* `shard_map`.
 
 # %%
 rng = np.random.default_rng(19)
@@ -269,7 +271,7 @@ mean_loss = on_shards(lambda w, batch: jax.lax.pmean(loss(w, batch), "d"))
 compare("grad outside, pmean of the loss", jax.grad(mean_loss))
 
 # %% [markdown]
-# The gradient is correct. JAX inserted its all-reduce of 12 elements. The `pmean` is gone, because the loss is not returned. Now we call `jax.grad` *inside* `shard_map`.
+# JAX inserted an all-reduce of the gradient's 12 elements. The `pmean` is gone, because the loss is not returned. Now we call it *inside* `shard_map`.
 
 # %% [markdown] predict="manual-gradient"
 # Inside, each device computes `jax.grad(loss)(w, batch)` for its two examples, without any `psum` or `pmean`, and `out_specs` is `P()`. What does the program return?
@@ -302,7 +304,7 @@ def cast_first(w, batch):
 compare("pcast, grad inside, then pmean", on_shards(cast_first))
 
 # %% [markdown]
-# It does not. The gradients are already equal, so their mean only costs a second all-reduce. Two ways are correct. **Differentiate the loss of the whole batch**, including the `pmean`. Or **cast the weights first** and reduce the gradients yourself.
+# A `pmean` of the gradients does not help. They are already equal, so it only adds a second all-reduce. Two ways are correct. **Differentiate the loss of the whole batch**, including the `pmean`. Or **cast the weights first** and reduce the gradients yourself.
 #
 # ## Gradients of collectives
 
@@ -434,6 +436,8 @@ plots.show(
 # For four of the seven permutes, the program for TPUs starts the permute, multiplies, and then waits for it. The program for GPUs performs six permutes first, and multiplies during the last, so it probably stores all blocks. Compilers may also replace a collective. For TPUs, an all-gather of one element per device became an all-reduce. So read the program of your accelerator before you rely on an overlap or on a particular collective.
 #
 # ## Deeper: all_to_all between two axes
+# On a ring, an all-to-all takes longer than its formula suggests, because a block for the device s positions away occupies s links.
+#
 # In the core, `all_to_all` split and concatenated the same axis. With two different axes, it changes which axis is partitioned. Each device starts with one row of this table and ends with one column.
 
 # %%
@@ -501,32 +505,13 @@ print("the same numbers:", np.array_equal(jax.jit(mine)(jax.device_put(keys, P("
 # | `pmean` of metrics in an evaluation | the same, with `out_specs=P()` |
 # | `flax.jax_utils.replicate`, `unreplicate` | not needed |
 #
-# If you keep the older code of the fourth row, the gradient is N times too large on N devices, and JAX reports no error. For computations without communication, such as the cosine of a large array, you need neither `pmap` nor `shard_map`. We time four versions.
+# If you keep the older code of the fourth row, the gradient is N times too large on N devices, and JAX reports no error. For computations without communication, such as the cosine of a large array, you need neither `pmap` nor `shard_map`. With `jit` on a sharded array, each device computes its own shard.
 
 # %%
-many = np.linspace(0, 10, 2**21, dtype=np.float32)
-spread, cosine = jax.device_put(many, P("d")), jax.jit(jnp.cos)
-manual_cosine = jax.jit(jax.shard_map(jnp.cos, out_specs=P("d")))
-with jax.set_mesh(None):
-    single, stacked, mapped_cosine = (
-        jax.device_put(many, eight[0]),
-        jax.pmap(lambda v: v)(many.reshape(8, -1)),
-        jax.pmap(jnp.cos),
-    )
-    one_device, by_pmap = time_ms(lambda: cosine(single), lambda: mapped_cosine(stacked))
-by_jit, by_shard_map = time_ms(lambda: cosine(spread), lambda: manual_cosine(spread))
-times = {"one device": one_device, "jit, sharded": by_jit, "shard_map": by_shard_map, "pmap": by_pmap}
-_, axes = plots.subplots(height=1.9)
-axes.bar_label(axes.barh(list(times), list(times.values()), color=plots.COLOURS[5]), fmt="%.1f ms", padding=4)
-axes.set(xlabel="milliseconds", xlim=(0, 1.2 * max(times.values())))
-axes.invert_yaxis()
-plots.show(
-    "The time of the cosine of two million numbers. " + ", ".join(f"{k} {v:.1f} ms" for k, v in times.items()) + "."
-)
+spread = jax.device_put(np.linspace(0, 10, 2**21, dtype=np.float32), P("d"))
+print("collectives:", list_collectives(jnp.cos, spread), "  type:", jax.typeof(jax.jit(jnp.cos)(spread)))
 
 # %% [markdown]
-# In the last three versions, each device computes an eighth of the cosines, without a collective. Simulated devices share the cores of one CPU, so this plot shows no speedup, and the order of the bars changes from run to run. Use `jit` on a sharded array here, because it is the simplest code.
-#
 # ## Deeper: without the check
 # `check_vma=False` disables the types `{V:d}`. In older code, this argument is called `check_rep`. The mistakes that raised errors in the core are then not reported, and gradients follow different rules.
 

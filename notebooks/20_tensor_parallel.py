@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 20 · Tensor parallelism
 #
-# *The core takes about 35 minutes. Six "Deeper" sections can be skipped. Then do [the exercises](../exercises/20_tensor_parallel/20_tensor_parallel.ipynb).* After the core, you can partition a transformer so that each MLP and each attention layer needs one all-reduce in the forward pass, and estimate how many devices tensor parallelism can use.
+# *The core takes about 35 minutes. The six "Deeper" sections can be skipped, but two exercises need the first two. Then do [the exercises](../exercises/20_tensor_parallel/20_tensor_parallel.ipynb).* After the core, you can partition a transformer so that each MLP and each attention layer needs one all-reduce in the forward pass, and estimate how many devices tensor parallelism can use.
 #
 # **Prerequisites.** Lessons 16 to 19. Answer these questions from memory.
 #
@@ -81,7 +81,7 @@ whole = jax.nn.gelu(tokens @ w1) @ w2
 print("largest difference:", np.abs(partial_sums[0] + partial_sums[1] - whole).max())
 
 # %% [markdown]
-# The sum is the whole result. Nothing is communicated between the products, because the activation function is elementwise, and each device stores the rows of `w2` that belong to its hidden units.
+# Nothing is communicated between the products, because the activation function is elementwise, and each device stores the rows of `w2` that belong to its hidden units.
 #
 # ## The layout on a mesh
 # On a mesh of four by two devices, we partition the batch along `data` and the weights along `model`.
@@ -130,7 +130,7 @@ for second in ("columns", "rows"):
     print(f"    one device sends {sum(map(sent, found)):,.0f} elements")
 
 # %% [markdown]
-# *Columns, then rows* sends less than half as much. This is the layout of Megatron-LM ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053)).
+# *Columns, then rows*, the layout of Megatron-LM ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053)), sends less than half as much.
 #
 # In Auto mode, the code of a training step contains nothing about shardings.
 
@@ -150,8 +150,6 @@ for name, (trained, data) in {"one device": alone, "4 x 2 devices": (params, bat
 print("layouts after training:", {name: w.sharding.spec for name, w in trained.items()})
 
 # %% [markdown]
-# The losses agree, and each device stores half of both weights.
-#
 # ## The backward pass
 
 # %% [markdown] predict="tp-backward"
@@ -175,15 +173,13 @@ def report(function, params, specs, mesh):
 report(mlp, weights, SPECS, auto)
 
 # %% [markdown]
-# The gradient has three collectives.
-#
 # | along | adds | elements on each device |
 # |---|---|---|
 # | `model` | the result, as in the forward pass | 2 · 16 · 64 |
 # | `data` | the gradients of the device's shards of `w1` and `w2` | 64 · 128 + 128 · 64 |
 # | `model` | the gradient of the input | 2 · 16 · 64 |
 #
-# In the backward pass, the two ways swap roles. If `g` is the gradient with respect to `x @ w1`, the gradient of `x` is `g @ w1.T`, and `w1.T` is partitioned by rows.
+# In the backward pass, column-parallel and row-parallel products swap roles. If `g` is the gradient with respect to `x @ w1`, the gradient of `x` is `g @ w1.T`, and `w1.T` is partitioned by rows.
 #
 # | weight | forward pass | gradient of the input |
 # |---|---|---|
@@ -218,7 +214,7 @@ for function in (explicit_mlp, manual_mlp):
 # The bias of the first product is partitioned like the hidden units, `P("model")`. The bias of the second product is replicated, and in Manual mode you add it **after** the `psum`. Otherwise it is added M times, once for each of the M devices along `model`, and JAX reports no error.
 #
 # ## Attention heads
-# In attention, each *head* computes for each token a weighted average of the values of this and earlier tokens (lesson 25). Heads are independent until the output projection adds them, so they correspond to hidden units. In all four weights, the axis of heads is partitioned, so each device has whole heads.
+# In attention (lesson 25), each *head* computes a query, a key and a value for each token, and then a weighted average of the values of this and earlier tokens. Heads are independent until the output projection adds them, so they correspond to hidden units. In all four weights, the axis of heads is partitioned, so each device has whole heads, and M must divide their number.
 
 # %%
 HEADS, K = 4, 16
@@ -249,7 +245,7 @@ for function, own_mesh in ((attention, auto), (explicit_attention, mesh), (manua
     report(function, heads, HEAD_SPECS, own_mesh)
 
 # %% [markdown]
-# The last all-reduce of the gradient is three times as large as that of the MLP. Queries, keys and values each contribute to the gradient of `x`, and these programs all-reduce each contribution (3 · 2,048 elements, merged into one operation). In Manual mode, JAX casts `x` once for each product. If you cast it before the products, each device adds its contributions first.
+# The last all-reduce is three times as large as for the MLP. Queries, keys and values each contribute to the gradient of `x`, and these programs all-reduce each contribution (3 · 2,048 elements, merged into one operation). In Manual mode, JAX casts `x` once for each product. If you cast it before the products, each device adds its contributions first.
 
 
 # %%
@@ -264,8 +260,6 @@ def cast_once(params, x):
 report(cast_once, heads, HEAD_SPECS, mesh)
 
 # %% [markdown]
-# M must divide the number of heads.
-#
 # ## Sequence parallelism
 # Between attention and the MLP, all devices along `model` store and normalize copies of the same tokens. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by their position in the sequence. An all-gather precedes the first product, and a reduce-scatter replaces the all-reduce.
 #
@@ -299,7 +293,7 @@ for name, (block, spec) in BLOCKS.items():
     print_collectives(program.lower(params, x).compile(), mesh)
 
 # %% [markdown]
-# An all-gather and a reduce-scatter together send as much as an all-reduce, but they save memory. The next cell adds up the *residuals* (lesson 15) that `jax.vjp` saves on each device.
+# The all-gather and the reduce-scatter together send as much as the all-reduce. The advantage of sequence parallelism is memory. The next cell adds up the *residuals* (lesson 15) on each device.
 
 
 # %%
@@ -340,7 +334,7 @@ plots.show(f"Activations that one device stores for the backward pass. On one de
 # - Each of the two products takes 2 t d f floating-point operations, so each device computes 4 t d f / M of them.
 # - In the all-reduce of t d elements, each device sends 2 (M - 1) / M · t d elements.
 #
-# Check the first formula against a compiled program.
+# We check the first formula.
 
 # %%
 x = jax.device_put(tokens, P("data"))
@@ -349,7 +343,7 @@ print(f"operations: {4 * t * D * F / m:,.0f} by the formula")
 print(f"            {flops(manual_mlp, params, x):,.0f} in the program, with the activation function")
 
 # %% [markdown]
-# Divide the operations by the peak rate, and the sent bytes by the bandwidth, to get both times (sources: last Deeper section).
+# Divide the operations by the peak rate, and the sent bytes by the bandwidth, to get both times. The last Deeper section lists their sources.
 
 # %% [markdown] predict="tp-batch"
 # The ratio of communication time to computation time is 0.5. You double the number of tokens. What happens to the ratio?
@@ -404,15 +398,15 @@ equal = ", ".join(f"{limit:.1f} ({name})" for name, limit in limits.items())
 plots.show(f"Left: milliseconds of an MLP's forward pass. Right: their ratio, which is 1 at M = {equal}.")
 
 # %% [markdown]
-# With 2 bytes per element, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**.
+# In bfloat16, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**. Beyond this limit, more devices save little time, because the communication time does not fall.
 #
-# With the bandwidth inside a node of H100s, or along a closed ring of TPUs, this limit is between 13 and 16. So all eight GPUs of a node are useful. Between nodes, the limit is only 2.4, so on H100s tensor parallelism usually stays inside a node. The backward pass computes twice as much as the forward pass and communicates the same amount, so its limit is almost twice as high.
+# For f = 28,672, the limit is between 13 and 16 inside a node of H100s or along a closed ring of TPUs. So all eight GPUs of a node are useful. Between nodes, the limit is only 2.4, so on H100s tensor parallelism usually stays inside a node. The backward pass computes twice as much as the forward pass and communicates the same amount, so its limit is almost twice as high.
 #
 # The core ends here.
 
 # %% [markdown]
 # ## Deeper: communicate while you multiply
-# *The exercise "Reduce-scatter during a product" needs this section.* With sequence parallelism, the first product waits for the all-gather. In the backward pass, all-gather and reduce-scatter swap roles. Korthikanti et al. store only a shard of the tokens and gather them again in the backward pass, which then waits too. Lesson 19 showed an alternative, the collective matmul. The blocks of tokens are passed around a ring. A device can multiply the block that it has while it receives the next one. In lesson 19, each product was an addend of the result. Here, each product gives some **rows** of the result.
+# *The exercise "Reduce-scatter during a product" needs this section.* With sequence parallelism, the first product waits for the all-gather. In the backward pass, all-gather and reduce-scatter swap roles. Korthikanti et al. store only a shard of the tokens and gather them again in the backward pass, while the gradient of the gathered tokens is computed. Lesson 19 showed an alternative, the collective matmul. The blocks of tokens are passed around a ring. A device can multiply the block that it has while it receives the next one. In lesson 19, each product was an addend of the result. Here, each product gives some **rows** of the result.
 
 
 # %%
@@ -451,7 +445,7 @@ with jax.set_mesh(row):
 # One all-gather is replaced by eight permutes, and both programs compute the same result. The permute of the last iteration is not needed, but it keeps the code short. The second product of the MLP ends with a reduce-scatter. There, the partial *sums* can be passed from device to device. You write this in the exercise.
 #
 # ## Deeper: the embedding and the loss over a partitioned vocabulary
-# The table of an embedding has one row for each word of the vocabulary. With 128,000 words and a width of 8,192, it takes 2 GB in bfloat16. If its rows are partitioned along `model`, each device looks up the words whose rows it stores. It uses zeros for all other words. An all-reduce adds these results, so each word gets its row. The next cell writes this lookup in Manual mode and in Explicit mode.
+# *The exercise "A loss over a partitioned vocabulary" needs this section.* The table of an embedding has one row for each word of the vocabulary. With 128,000 words and a width of 8,192, it takes 2 GB in bfloat16. If its rows are partitioned along `model`, each device looks up the words whose rows it stores. It uses zeros for all other words. An all-reduce adds these results, so each word gets its row. The next cell writes this lookup in Manual mode and in Explicit mode.
 
 # %%
 VOCABULARY = 40
@@ -521,7 +515,7 @@ plots.show_shardings({"w1": params["w1"], "w2": params["w2"]}, "Two weights on a
 # - Tensor parallelism all-reduces the result along `model`.
 # - Data parallelism all-reduces the gradients along `data`. A small all-reduce along `data` and `fsdp` averages the loss.
 #
-# This program all-reduces 16,384 elements along `data` **before** it reduce-scatters them along `fsdp`. JAX casts the weights to values that vary along `data` only after the all-gather, and the backward pass runs in the reverse order. If you cast the weights before the all-gather, the reduce-scatter comes first.
+# This program all-reduces 16,384 elements along `data` **before** it reduce-scatters them along `fsdp`. JAX does not cast the weights to values that vary along `data` until after the all-gather, and the backward pass runs in the reverse order. If you cast the weights before the all-gather, the reduce-scatter comes first.
 
 
 # %%
@@ -578,7 +572,7 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 # %% [markdown]
 # In both modes, the compiler for CPUs uses an all-reduce, which sends twice as much as a reduce-scatter. Only the program with `shard_map` contains the reduce-scatter.
 #
-# Without such devices, we also compiled three programs ahead of time with JAX 0.10.2, for topologies described with `jax.experimental.topologies`. They use bfloat16, 8 examples of 256 tokens, a width of 1,024, 4,096 hidden units, and a mesh of four by two devices. The table shows the collectives along `model`. The first program has two products with the same input, like a gated MLP.
+# We also compiled three programs for TPUs and GPUs with JAX 0.10.2. This needs no such device, because `jax.experimental.topologies` describes the hardware to the compiler. They use bfloat16, 8 examples of 256 tokens, a width of 1,024, 4,096 hidden units, and a mesh of four by two devices. The table shows the collectives along `model`. The first program has two products with the same input, like a gated MLP.
 #
 # | program | simulated CPUs | eight TPU v5e | eight H100 |
 # |---|---|---|---|

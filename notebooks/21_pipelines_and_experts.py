@@ -41,7 +41,7 @@ rng = np.random.default_rng(21)
 
 # %% [markdown]
 # ## Layers on different devices
-# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** The layers of one device are a *stage*, which needs the results of the stage before it. If the whole batch passed through the stages at once, only one of them would work at a time. In **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**, the batch is split into [micro-batches](../docs/glossary.md#micro-batch), so that stages can work on different micro-batches at once.
+# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** The layers of one device are a *stage*, which needs the results of the stage before it. If the whole batch passed through the stages undivided, only one of them would work at a time. In **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**, the batch is split into [micro-batches](../docs/glossary.md#micro-batch), so that stages can work on different micro-batches at once.
 #
 # ![A pipeline of four stages with six micro-batches. Each row is a device, each column a time step. Micro-batch 0 moves along the diagonal from stage 0 to stage 3, and the next micro-batches follow one step behind. In the first three and the last three steps, some devices are idle. Below, the gradients move back from stage 3 to stage 0.](../images/pipeline_ticks.svg)
 #
@@ -78,7 +78,9 @@ for stages, marker in ((2, "o"), (4, "s"), (8, "^")):
 axes.set(title="lines: formula, points: simulation")
 axes.set(xscale="log", xlabel="micro-batches M", ylabel="idle fraction", xticks=counts, xticklabels=counts)
 axes.legend()
-plots.show(f"Both agree. Eight stages: {idle[0]:.0%} to {idle[-1]:.0%} idle.")
+plots.show(
+    f"The points of the simulation are on the lines of the formula. Eight stages: {idle[0]:.0%} to {idle[-1]:.0%} idle."
+)
 
 # %%
 figures.pipeline(stages=4, micro_batches=6, schedule="GPipe")  # for 1F1B, see "Deeper: schedules and memory"
@@ -108,7 +110,7 @@ def all_blocks(weights, x):  # one device, or one stage
 
 
 # %% [markdown]
-# All devices run the same loop, so in the bubble a device computes results that are never used. The iterations of the loop are the columns of the forward passes in the first figure. In iteration t, stage s works on micro-batch t - s. Stage 0 reads micro-batch t, and every other stage uses the activations that it received. A permute sends the result to the next stage.
+# All devices run the same loop, so in the bubble a device computes results that are never used. Each iteration is a column of the forward passes in the first figure. In iteration t, stage s works on micro-batch t - s. Stage 0 reads micro-batch t, and every other stage uses the activations that it received. A permute sends the result to the next stage.
 
 
 # %%
@@ -116,7 +118,7 @@ def pipeline(params, xs, apply=all_blocks):
     """Code of one device. xs (M, B, width): micro-batches. Returns the results of this stage in the last M iterations."""
     last, me, count = jax.lax.axis_size("stage") - 1, jax.lax.axis_index("stage"), len(xs)
     to_next = [(i, i + 1) for i in range(last)]  # stage 0 receives zeros, and ignores them
-    xs = jax.lax.pcast(xs, "stage", to="varying")  # the carry has the type of xs[0], and varies along stage
+    xs = jax.lax.pcast(xs, "stage", to="varying")  # so the initial carry varies along stage, as received values do
 
     def iteration(arrived, t):
         x = jnp.where(me == 0, xs[jnp.minimum(t, count - 1)], arrived)  # only stage 0 reads xs
@@ -128,7 +130,7 @@ def pipeline(params, xs, apply=all_blocks):
 
 
 # %% [markdown]
-# The last stage has the first result of the whole network in iteration S - 1, so the slice `[last:]` removes the iterations before it. The other stages return the results of inner layers, so the loss uses 0 in place of their errors. Then the `psum` along `stage` gives all stages the error of the last one, and the `pmean` averages over the devices along `data`.
+# The last stage has the first result of the whole network in iteration S - 1, so the slice `[last:]` removes the iterations before it. The other stages return the results of earlier layers, so the loss uses 0 in place of their errors. Then the `psum` along `stage` gives all stages the error of the last one, and the `pmean` averages over the devices along `data`.
 
 
 # %%
@@ -225,7 +227,7 @@ print("tokens for each expert:", popular, "  mean:", TOKENS // EXPERTS)
 # 2. *Dispatch* copies the tokens into a buffer of shape (experts, capacity, width).
 # 3. *Combine* copies the results back. A dropped token's result is 0, so a residual block leaves it unchanged.
 #
-# For example, tokens 10, 20, 30 and 40 choose experts 1, 0, 1 and 1, with a capacity of 2. Expert 0 changes the sign, and expert 1 multiplies by 100. Which token is dropped?
+# Four tokens with the values 10, 20, 30 and 40 choose experts 1, 0, 1 and 1, with a capacity of 2. Expert 0 changes the sign, and expert 1 multiplies by 100. Which token is dropped?
 
 
 # %%
@@ -331,8 +333,8 @@ plots.show(
 # | | each device stores | and communicates |
 # |---|---|---|
 # | data parallelism (DP) | all parameters | gradients |
-# | FSDP (lesson 18) | a part of all parameters | parameters and gradients |
-# | tensor parallelism (TP, lesson 20) | a part of all parameters | activations, four times for each layer |
+# | FSDP (lesson 18) | a shard of each parameter | parameters and gradients |
+# | tensor parallelism (TP, lesson 20) | a shard of each parameter | activations, four times for each layer |
 # | pipeline (PP) | some of the layers | activations between stages, and their gradients |
 # | expert parallelism (EP) | some of the experts, all other parameters | tokens, for each layer with experts, and gradients of the other parameters |
 #
@@ -417,7 +419,7 @@ def plan(P, layers, width, batch, sequence, n, chip=V5P, micro_batches=32):
 
 
 # %% [markdown]
-# A model has 8 billion parameters, and a step has 32 sequences of 8,192 tokens. Which kinds fit into memory, and which of them is fastest?
+# A model has 8 billion parameters, and a step has 32 sequences of 8,192 tokens. Which kinds fit, and which is fastest?
 
 
 # %%
@@ -438,7 +440,7 @@ print_plan(plan(P=8e9, layers=32, width=4096, batch=32, sequence=8192, n=32))
 # So FSDP is best for this model.
 #
 # ### A model with experts
-# In expert parallelism (EP), each device stores one expert of every layer, and all other parameters. The gradients of the other parameters are all-reduced, as in DP. Each layer has four all-to-alls of the B / N tokens of a device, two in the forward and two in the backward pass. On a ring, a block crosses N / 2 links on average, and every device on its way forwards it. So for the tokens, each link carries 4 (N - 1) / 2 · L B d / N elements (4 r L B d / N with direct links). Each token uses one of the N experts, so computing counts only its parameters.
+# In expert parallelism (EP), each device stores one expert of every layer, and all other parameters. The gradients of the other parameters are all-reduced, as in DP. Each layer has four all-to-alls of the B / N tokens of a device, two in the forward and two in the backward pass. On a one-way ring, a block crosses N / 2 links on average, and every device on its way forwards it. So for the tokens, each link carries 4 (N - 1) / 2 · L B d / N elements (4 r L B d / N with direct links). Each token uses one of the N experts, so computing counts only its parameters.
 
 
 # %%
@@ -457,7 +459,7 @@ print("32 experts of 4 billion parameters, and 1 billion other parameters")
 print_plan(plan_experts(128e9, 1e9, layers=32, width=4096, batch=32, sequence=8192, n=32))
 
 # %% [markdown]
-# FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 1.4 s on a ring. This is much less, but longer than computing, so here PP is faster in spite of its bubble. With direct links, as in a server with NVLink, EP would send for only 0.12 s and be the fastest.
+# FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 1.4 s on a ring. This is much less, but longer than computing, so with this one-way ring, PP is faster in spite of its bubble. Over a ring in both directions, EP would send for 0.36 s, and over direct links for 0.12 s, and be the fastest.
 #
 # ### When FSDP reaches its limit
 # FSDP sends parameters, so its cost does not depend on the batch. Computing takes longer for a larger batch. Above which batch size does computing take longer than sending? We plan the model with 8 billion parameters for several batches.
@@ -573,7 +575,7 @@ for count in (8, 32):
         print(f"{count:2d} micro-batches, {order.__name__:18s} stages 0 to 3 store at most {stored}")
 
 # %% [markdown]
-# With GPipe, each stage stores all M micro-batches. With 1F1B, the number does not depend on M, so M can be large. `jax.grad` of a scan performs all forward passes first, as in GPipe. For another order, you have to call the backward passes yourself. `jax.checkpoint` (lesson 15) reduces the memory of both schedules. The next cell compiles the gradient of the pipeline for 4 to 32 micro-batches of the same size. How fast does the temporary memory grow, with and without `jax.checkpoint`?
+# With GPipe, each stage stores all M micro-batches. With 1F1B, the number does not depend on M, so M can be large. `jax.grad` of a scan performs all forward passes first, as in GPipe. For another order, compute the backward passes explicitly with `jax.vjp`. `jax.checkpoint` (lesson 15) reduces the memory of both schedules. The next cell compiles the gradient of the pipeline for 4 to 32 micro-batches of the same size. How fast does the temporary memory grow, with and without `jax.checkpoint`?
 
 
 # %%
@@ -705,7 +707,7 @@ with jax.set_mesh(None):
     print(f"flops: needed {needed:,}, ragged_dot {ragged.cost_analysis()['flops']:,.0f}, dense {dense:,.0f}")
 
 # %% [markdown]
-# The values match the dense reference, and no token is dropped. But compiled for a CPU, the program performs about as many operations as the dense reference. So check the program compiled for your accelerator before you rely on a gain. Between devices, `jax.lax.ragged_all_to_all` sends blocks of different sizes. XLA does not support this operation on CPUs.
+# The values match the dense reference, and no token is dropped. But compiled for a CPU, the program performs about as many operations as the dense reference. Check the program for your accelerator before you rely on a gain. Between devices, `jax.lax.ragged_all_to_all` sends blocks of different sizes. XLA does not support this operation on CPUs.
 #
 # ## Deeper: several experts for each token
 # In *top-k routing*, each token goes to the k experts with the largest logits. The gates are the softmax of these k logits, so they add up to 1. On each device, the first choices of all tokens get their places before the second choices. The mask has one more axis than in the core, for the k choices. It comes first, so the cumulative sum counts all first choices before the second choices. Which choices are dropped more often?
@@ -747,10 +749,10 @@ for capacity in (64, 16):
     print(f"largest difference {np.abs(got - reference_2).max():.1g}")
 
 # %% [markdown]
-# With a capacity of 16, the results differ because choices are dropped, and many more second than first choices. Some models add *shared experts*, which process every token.
+# With a capacity of 16, the results differ because choices are dropped, nearly all of them second choices. Some models add *shared experts*, which process every token.
 #
 # ## Deeper: check the planner against programs
-# The planner only uses formulas. Now we compile the gradient of a small network for eight devices, once for each of the five kinds. We compare the bytes of the compiled programs with those of the planner. A block of this network is one MLP without attention, so TP needs two all-reduces per block instead of four.
+# `plan` only uses formulas. Now we compile the gradient of a small network for each of the five kinds, on eight devices. We compare the bytes of the compiled programs with those of the planner. A block of this network is one MLP without attention, so TP needs two all-reduces per block instead of four.
 
 # %%
 line = jax.make_mesh((8,), ("d",), devices=eight)
@@ -853,8 +855,8 @@ for name, (function, in_specs, arrays, argnums, stored, sends) in CASES.items():
 # ## Deeper: published configurations
 # How close are such formulas to real runs? Two publications state the mesh, the batch and the achieved speed of each device.
 #
-# - A GPT with a trillion parameters on 3072 A100 ([Megatron-LM, 2021](https://arxiv.org/abs/2104.04473)): data 6, tensor 8, stage 64, 163 TFLOP/s. This includes the recomputation of activations, so a step performs 8 P B operations instead of 6 P B.
-# - Llama 3 with 405 billion parameters on 16,384 H100 ([2024](https://arxiv.org/abs/2407.21783)): data 128, tensor 8, stage 16, 400 TFLOP/s. Along `data`, it partitions gradients and optimizer states. The gathered parameters are kept for the backward pass, so they are gathered once instead of twice. The gradients are reduced in float32.
+# - A GPT with a trillion parameters on 3,072 A100 GPUs ([Megatron-LM, 2021](https://arxiv.org/abs/2104.04473)): data 6, tensor 8, stage 64, 163 TFLOP/s. This includes the recomputation of activations, so a step performs 8 P B operations instead of 6 P B.
+# - Llama 3 with 405 billion parameters on 16,384 H100 GPUs ([2024](https://arxiv.org/abs/2407.21783)): data 128, tensor 8, stage 16, 400 TFLOP/s. Along `data`, it partitions gradients and optimizer states. The gathered parameters are kept for the backward pass, so they are gathered once instead of twice. The gradients are reduced in float32.
 #
 # In both runs, the servers have eight GPUs with NVLink, and `tensor` has the size of a server. The network has 200 Gb/s for each A100 and 400 Gb/s for each H100. For NVLink, NVIDIA states 600 and 900 GB/s in both directions together, so we use half of these values. We assume micro-batches of one sequence, without interleaving.
 
@@ -906,17 +908,17 @@ def draw_run(axes, place, name, run, published):
 _, axes = plots.subplots(height=2.0)
 told = [draw_run(axes, place, name, *RUNS[name]) for place, name in enumerate(RUNS)]
 print(*told, sep="\n")
-axes.axvline(1, color=plots.INK)
+axes.axvline(1, color=plots.INK, label="published")
 axes.set(yticks=range(len(RUNS)), yticklabels=RUNS, xlabel="fraction of the published time of a step", xlim=(0, 1.35))
 axes.legend(loc="center right")
 axes.invert_yaxis()
 plots.show(f"The formulas against published times. {'. '.join(told)}.")
 
 # %% [markdown]
-# We computed the published time from the published speed. In both cases, the state fits into the 80 GB of the GPU, and the sum of the three times is below the published time. Real matrix products do not reach the full speed, and a step contains more than these terms. On the other hand, the two runs used interleaved schedules, which reduce the bubble, and sending can overlap with computing. So the sum is an estimate and not a bound. Not every large model needs a pipeline. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6144 TPU v4 without one.
+# We computed the published time from the published speed. In both cases, the state fits into the 80 GB of the GPU, and the sum of the three times is below the published time. Real matrix products do not reach the full speed, and a step contains more than these terms. But the two runs used interleaved schedules, which reduce the bubble, and sending can overlap with computing. So the sum is an estimate and not a bound. Not every large model needs a pipeline. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6,144 TPU v4 chips without one.
 #
 # ## Deeper: what compilers for accelerators do
-# Are the collectives of this lesson the same on accelerators? We also compiled four of its programs from a description of the devices, with JAX 0.10.2.
+# Are the collectives of this lesson the same on accelerators? We also compiled four of its programs ahead of time for a TPU and a GPU topology, with JAX 0.10.2.
 #
 # | program | simulated CPUs | eight TPU v5e | eight H100 |
 # |---|---|---|---|
@@ -933,7 +935,7 @@ plots.show(f"The formulas against published times. {'. '.join(told)}.")
 # Most mistakes concern types. The next cells provoke two errors.
 #
 # 1. The carry starts with zeros, which do not vary, but the received activations do.
-# 2. The results differ between stages, but `out_specs` does not name `stage`. Replace the results of all stages but the last by zeros, then apply `psum`. (A `psum` alone raises no error, but adds the results of inner layers.)
+# 2. The results differ between stages, but `out_specs` does not name `stage`. Replace the results of all stages but the last by zeros, then apply `psum`. (A `psum` alone raises no error, but adds the results of earlier layers.)
 
 
 # %%
@@ -989,4 +991,4 @@ print_error(lambda: traced(varying_start, lambda results: results), length=360)
 # | experts on different devices | a buffer (experts, capacity, width) and two `jax.lax.all_to_all` |
 # | little communication with a large batch | FSDP |
 #
-# The [scaling book](https://jax-ml.github.io/scaling-book/training/) derives costs like those of the planner. In the first exercise, you distribute layers over stages.
+# The [scaling book](https://jax-ml.github.io/scaling-book/training/) derives such costs. In the first exercise, you distribute layers over stages.

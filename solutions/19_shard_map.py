@@ -818,7 +818,7 @@ def global_batch_norm(x, scale, shift, axis):
 # ## A gradient inside
 # **Goal.** Add the gradients of several micro-batches on each device, and reduce the sum over the devices once. Compute the gradient inside per-device code, where gradients that are N times too large on N devices are a common mistake.
 #
-# **Signature.** `gradient_inside(loss_sum, params, xs, ys, weights, axis)` is per-device code. `params` is a tree of float32 arrays that are equal on all devices. `xs (M, B, d)`, `ys (M, B)` and `weights (M, B)` are the device's examples of M micro-batches. `loss_sum(params, x, y, weights)` returns the **sum** of the weighted losses of the examples of one micro-batch. `axis` is the name of the mesh axis that partitions the examples. The result is a tree like `params`, equal on all devices. It is the gradient of the sum of all weighted losses divided by the sum of all weights, over all micro-batches and devices.
+# **Signature.** `gradient_inside(loss_sum, params, xs, ys, weights, axis)` is per-device code. `params` is a tree of float32 arrays that do not vary along `axis`. `xs (M, B, d)`, `ys (M, B)` and `weights (M, B)` are the device's examples of M micro-batches. `loss_sum(params, x, y, weights)` returns the **sum** of the weighted losses of the examples of one micro-batch. `axis` is the name of the mesh axis that partitions the examples. The result is a tree like `params`, which does not vary along `axis` either. It is the gradient of the sum of all weighted losses divided by the sum of all weights, over all micro-batches and devices.
 #
 # **Example.** Take one micro-batch on two devices, the parameter `w = [0]`, and the loss `Σ weight (w x - y)²` with x = 1 everywhere. The first device has y = [1, 3] with weights [1, 1], and the second y = [5, 9] with weights [1, 0]. The gradient is -2 (1 + 3 + 5) / 3 = -6.
 #
@@ -1157,7 +1157,7 @@ def gradient_inside(loss_sum, params, xs, ys, weights, axis):
 # ## A training step from older code
 # *Needs: Deeper: from pmap to shard_map.*
 #
-# **Goal.** Rewrite a training step that uses `pmap` with `jax.shard_map`.
+# **Goal.** Use `jax.shard_map` to rewrite a training step that was written with `pmap`.
 #
 # ```python
 # @functools.partial(jax.pmap, axis_name="i")  # every argument and result has a leading axis of devices
@@ -1543,7 +1543,7 @@ with case("along one of two mesh axes"), jax.set_mesh(mesh):
     compare(got, np.tile(arrays.sum(1), (1, 4)), label="the results of all devices")
 
 # %% hidden="shardmap-ring-all-reduce" name="program" points=3
-"""The program has permutes only, and each device receives no more than 2 (N - 1) / N of the elements."""
+"""The program has permutes only, and each device receives at most 2 (N - 1) / N of the elements."""
 
 
 def probe_program(x):
@@ -1575,7 +1575,7 @@ for n in (8, 6, 2):
     )
 
 # %% [markdown] why="shardmap-ring-all-reduce"
-# Each block moves around the ring twice, first as a growing sum and then as a finished one. In every step, all devices send at the same time, and each link carries only one block. Therefore the time depends on the size of the array and hardly on the number of devices. **Next:** Links usually work in both directions. How would you use both, and what changes in the number of elements that a device receives?
+# Each block moves around the ring twice, first as a growing sum and then as a finished one. In every step, all devices send at the same time, and each link carries only one block. Therefore the time for a large array hardly depends on the number of devices. For a small array, the latency of the 2 (N - 1) steps dominates. **Next:** Links usually work in both directions. How would you use both, and what changes in the number of elements that a device receives?
 
 
 # %% wrong="shardmap-ring-all-reduce" because="Passes whole arrays around the ring, so each device receives N - 1 times the array."

@@ -1421,7 +1421,7 @@ def ring_matmul(x, w):
 #
 # **Example.** With `h` of zeros, all scores are 0. If `vocab` is 5 and V is 6, the loss is log(5) = 1.609. For another example, let `table` be `[[0], [1], [9], [9]]`, `vocab` 2, and `h` 1 and `targets` 1 for all examples. The scores of the two words are 0 and 1, so the loss is log(1 + e) - 1 = 0.313.
 #
-# **Judged.** The values, also for scores of several thousand or far below zero, and the gradients with respect to `table` and `h`. For each of its B / D examples, a device exchanges a few numbers, but no row of scores. Three numbers suffice for the loss. The limits are larger, so that you may also gather two numbers from each of the M devices. The collectives of a program together return at most this number of elements.
+# **Judged.** The values, also for scores of several thousand or far below zero, and the gradients with respect to `table` and `h`. For each of its B / D examples, a device exchanges a few numbers, but no row of scores. A `pmax` and two `psum`s return three numbers for each example. The limits also allow you to gather two numbers from each of the M devices instead, for example the logsumexp of its scores and its contribution to the score of the target, but nothing else for each example. The collectives of a program together return at most this number of elements.
 #
 # | program | elements |
 # |---|---|

@@ -1132,7 +1132,7 @@ def balance_loss(logits, axis):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# The column of a token is its place, as in the lesson: the cumulative sum of the one-hot choices at its expert, minus 1. `.at[choice, place].set(x, mode="drop")` ignores places beyond the capacity, and `.at[choice, place].get(mode="fill", fill_value=0)` reads zeros there.
+# The column of a token is its place, as in the lesson: the cumulative sum of the one-hot choices at its expert, minus 1. An index must be an integer, so use `jax.nn.one_hot(..., dtype=int)`. `.at[choice, place].set(x, mode="drop")` ignores places beyond the capacity, and `.at[choice, place].get(mode="fill", fill_value=0)` reads zeros there.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -1579,7 +1579,7 @@ def moe_dispatch(expert, params, x, logits, capacity):
 # 1. D · T · S = N. S divides L, and T divides `heads`.
 # 2. A device stores 16 P / N bytes for the parameters, gradients and optimizer state. It also stores an activation of 2 · B / D · d bytes for each of its L / S layers. The sum is at most `memory`.
 # 3. Computing takes 6 P B / (N · flops) seconds, multiplied by (M + S - 1) / M for the bubble.
-# 4. Along `data`, a device sends 6 · (D - 1) / D · P / (T S) bytes (FSDP gathers the parameters twice and reduce-scatters their gradients).
+# 4. Along `data`, a device sends 6 · (D - 1) / D · P / (T S) bytes (FSDP gathers the parameters twice and reduce-scatters their gradients). We assume once for all micro-batches, although a real pipeline would gather for each micro-batch or keep the gathered parameters in memory.
 # 5. Along `tensor`, it sends 16 · (T - 1) / T · B / D · d bytes for each of its L / S layers (four all-reduces).
 # 6. Along `stage`, it sends 4 · B / D · d bytes, if S > 1.
 # 7. Nothing overlaps. `seconds` is the time of rule 3 plus all sent bytes divided by `bandwidth`.
@@ -2036,7 +2036,7 @@ def plan_mesh(model, machine):
     return {"data": int(d[i]), "tensor": int(t[i]), "stage": int(s[i]), "seconds": float(seconds[i])}
 
 
-# %% [markdown] task="pipeline-recurrent" stars=3 minutes=30 skills="pipeline-interleaved"
+# %% [markdown] task="pipeline-recurrent" stars=3 minutes=30 skills="19_shard_map,08_control_flow"
 # ## A recurrent network as a pipeline
 # **Goal.** Run a recurrent network with many layers as a pipeline. Each device has one layer, and the time steps of the sequence take the place of the micro-batches. Unlike the stages in the lesson, a layer has a state. The state must not change before the first time step of the layer or after its last one.
 #
