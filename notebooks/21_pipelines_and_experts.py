@@ -75,12 +75,9 @@ for stages, marker in ((2, "o"), (4, "s"), (8, "^")):
     idle = [idle_fraction(stages, count) for count in counts]
     axes.plot(counts, (stages - 1) / (counts + stages - 1), label=f"{stages} stages")
     axes.plot(counts, idle, marker, color=plots.INK, markersize=4)
-axes.set(title="lines: formula, points: simulation")
 axes.set(xscale="log", xlabel="micro-batches M", ylabel="idle fraction", xticks=counts, xticklabels=counts)
-axes.legend()
-plots.show(
-    f"The points of the simulation are on the lines of the formula. Eight stages: {idle[0]:.0%} to {idle[-1]:.0%} idle."
-)
+axes.legend(title="lines: formula, points: simulation", alignment="left")
+plots.show(f"The points lie on the lines of the formula. With eight stages, {idle[0]:.0%} to {idle[-1]:.0%} is idle.")
 
 # %%
 figures.pipeline(stages=4, micro_batches=6, schedule="GPipe")  # for 1F1B, see "Deeper: schedules and memory"
@@ -385,7 +382,7 @@ plots.show(
 print("type of the trained weights:", jax.typeof(trained["w1"]))
 
 # %% [markdown]
-# They do. The trained weights are still partitioned along `stage`.
+# The trained weights are still partitioned along `stage`.
 #
 # ## Deeper: which mesh for which model?
 # We estimate the time of a step. A transformer has P parameters and L layers of width d, and a step processes B tokens on N devices. On a ring (lesson 19), each device sends r K elements in an all-gather or a reduce-scatter of K elements, and 2 r K in an all-reduce, with r = (N - 1) / N.
@@ -853,7 +850,7 @@ for name, (function, in_specs, arrays, argnums, stored, sends) in CASES.items():
 # The bytes of the parameters agree exactly. The bytes that are sent also agree, except for PP, whose permutes also run in the bubble: 23 iterations (M + S - 1) in each direction instead of 16. (For EP, we count the bytes that a device sends directly, not those that it forwards on a ring.)
 #
 # ## Deeper: published configurations
-# How close are such formulas to real runs? Two publications state the mesh, the batch and the achieved speed of each device.
+# Two publications state the mesh, the batch and the achieved speed of each device.
 #
 # - A GPT with a trillion parameters on 3,072 A100 GPUs ([Megatron-LM, 2021](https://arxiv.org/abs/2104.04473)): data 6, tensor 8, stage 64, 163 TFLOP/s. This includes the recomputation of activations, so a step performs 8 P B operations instead of 6 P B.
 # - Llama 3 with 405 billion parameters on 16,384 H100 GPUs ([2024](https://arxiv.org/abs/2407.21783)): data 128, tensor 8, stage 16, 400 TFLOP/s. Along `data`, it partitions gradients and optimizer states. The gathered parameters are kept for the backward pass, so they are gathered once instead of twice. The gradients are reduced in float32.
