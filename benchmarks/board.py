@@ -33,6 +33,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from tornado.websocket import websocket_connect
 
 from benchmarks.results import report
+from grader.board.judge_queue import READY
 from grader.board.workshop import Workshop
 from grader.core.board_client import TOKEN
 from grader.course import Course
@@ -87,7 +88,7 @@ async def running(course: Path, *options: str) -> AsyncIterator[LoadedBoard]:
     command = [sys.executable, "-u", "-m", "grader", "--course", str(course), "board", LESSON, "--port", str(PORT)]
     process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
-    text, last = "", "Saved notebooks are graded" if options else "grader join"
+    text, last = "", READY if options else "grader join"
     for line in process.stdout:
         text += line
         if last in line:

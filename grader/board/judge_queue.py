@@ -29,6 +29,7 @@ from grader.learning.progress import NotebookState
 from grader.learning.watch import file_stamp
 from grader.sandbox.confine import LEVELS
 
+READY = "Ready to grade saved notebooks."  # printed once a worker waits
 LOOK_S = 2.0  # between two looks at the watched folders
 MAX_NOTEBOOK = 1 << 20  # bytes of the code cells of a notebook
 MAX_WAITING = 64 << 20  # bytes of all notebooks that wait

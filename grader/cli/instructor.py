@@ -321,7 +321,7 @@ def board(
 
     from grader.board import board_server
     from grader.board.event_log import DATABASE, EventLog, WorkshopInUse
-    from grader.board.judge_queue import FolderWatcher, JudgeQueue
+    from grader.board.judge_queue import READY, FolderWatcher, JudgeQueue
     from grader.board.workshop import Workshop
 
     course = open_course(*(lessons or ()))
@@ -370,7 +370,7 @@ def board(
                 warn(f"No folder matches {pattern} yet.")
         tasks = []
         if queue is not None:
-            tasks.append(queue.run(lambda: echo("Ready to grade saved notebooks.")))
+            tasks.append(queue.run(lambda: echo(READY)))
         if patterns:
             tasks.append(FolderWatcher(patterns, names, opened.saved_in_folder).run())
         try:
