@@ -34,7 +34,7 @@ from typing import Any
 
 import psutil
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
-from tornado.websocket import WebSocketClientConnection, websocket_connect
+from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, websocket_connect
 
 from benchmarks import results
 from benchmarks.others import ROOT, run
@@ -60,7 +60,8 @@ c.JupyterHub.authenticator_class = "dummy"
 c.Authenticator.allow_all = True
 c.JupyterHub.spawner_class = "simple"
 c.SimpleLocalProcessSpawner.home_dir_template = {homes!r} + "/{{username}}"
-c.Spawner.cmd = [{single!r}, "--allow-root", "--ServerApp.log_level=ERROR"]
+# Kernels that start at the same time can take one another's TCP ports. Sockets in files have no such collisions.
+c.Spawner.cmd = [{single!r}, "--allow-root", "--ServerApp.log_level=ERROR", "--KernelManager.transport=ipc"]
 c.Spawner.environment = {environment!r}
 c.Spawner.start_timeout = c.Spawner.http_timeout = 300
 c.JupyterHub.concurrent_spawn_limit = 0
@@ -99,14 +100,14 @@ def running_hub(folder: Path, variables: dict[str, str]) -> Iterator[tuple[str, 
     spec.parent.mkdir(parents=True)
     spec.write_text(json.dumps(kernel))
     port = free_port()
-    (folder / "homes").mkdir()
+    (folder / "h").mkdir()
     (folder / "hub.py").write_text(
         CONFIG.format(
             port=port,
             hub=free_port(),
             api=free_port(),
             proxy=str(place / "node_modules" / ".bin" / "configurable-http-proxy"),
-            homes=str(folder / "homes"),
+            homes=str(folder / "h"),
             single=str(commands / "jupyterhub-singleuser"),
             environment={"JUPYTER_PATH": str(folder), "PATH": f"{commands}:{os.environ['PATH']}"},
             token=TOKEN,
@@ -138,7 +139,7 @@ class SimulatedLearner:
     async def _api(self, method: str, path: str, content: dict[str, Any] | None = None) -> Any:
         body = json.dumps(content or {}) if method == "POST" else None
         headers = {"Authorization": f"token {TOKEN}"}
-        request = HTTPRequest(f"{self.hub}{path}", method, headers, body, request_timeout=300)
+        request = HTTPRequest(f"{self.hub}{path}", method, headers, body, connect_timeout=300, request_timeout=300)
         return json.loads((await AsyncHTTPClient().fetch(request)).body or b"null")
 
     async def log_in(self) -> float:
@@ -157,9 +158,15 @@ class SimulatedLearner:
         session = {"name": LESSON, "path": f"{LESSON}.ipynb", "type": "notebook", "kernel": {"name": "python3"}}
         made = await self._api("POST", f"/user/{self.name}/api/sessions", session)
         address = f"{self.hub}/user/{self.name}/api/kernels/{made['kernel']['id']}/channels".replace("http", "ws", 1)
-        request = HTTPRequest(address, headers={"Authorization": f"token {TOKEN}"})
-        self._socket = await websocket_connect(request, max_message_size=1 << 26)
-        await self.run_cells([setup])
+        headers = {"Authorization": f"token {TOKEN}"}
+        request = HTTPRequest(address, headers=headers, connect_timeout=300, request_timeout=300)
+        while True:
+            try:
+                self._socket = await websocket_connect(request, max_message_size=1 << 26)
+                await self.run_cells([setup])
+                break
+            except WebSocketClosedError:  # a server that is slow to start closes it, and JupyterLab connects again
+                await asyncio.sleep(1)
         return time.perf_counter() - began
 
     async def run_cells(self, sources: list[str]) -> None:
@@ -173,7 +180,8 @@ class SimulatedLearner:
             await self._socket.write_message(json.dumps(sent))
             while True:
                 received = await self._socket.read_message()
-                assert isinstance(received, str), f"the kernel of {self.name} is gone"
+                if not isinstance(received, str):
+                    raise WebSocketClosedError
                 reply = json.loads(received)
                 if reply["parent_header"].get("msg_id") != message:
                     continue
@@ -365,7 +373,7 @@ def measure(count: int, minutes: float, pause: float, shared: bool) -> list[str]
             fill_cache(folder / "compiled", folder / "first")
             variables = cache_variables(folder / "compiled", "inf")
         with running_hub(folder, variables) as (hub, process):
-            return asyncio.run(teach(hub, process, folder / "homes", count, minutes, pause))
+            return asyncio.run(teach(hub, process, folder / "h", count, minutes, pause))
 
 
 def main() -> None:
@@ -377,6 +385,7 @@ def main() -> None:
     parser.add_argument("--shared", action="store_true", help="only the class with the shared folder of compiled code")
     parser.add_argument("--report", action="store_true", help="replace the section of RESULTS.md")
     options = parser.parse_args()
+    AsyncHTTPClient.configure(None, max_clients=10 * options.learners)  # learners do not wait for one another here
     if shutil.which("npm") is None:
         sys.exit("npm is required, to install JupyterHub's proxy.")
     lines = []
