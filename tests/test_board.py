@@ -186,6 +186,8 @@ def test_a_learner_who_has_left_no_longer_counts(workshop: Workshop) -> None:
     assert summary["predictions"][0]["right"] == "B", "everyone who is left has answered"
     assert (workshop.row(2)["left"], workshop.row(2)["help"]) == (True, False)
     assert [row[0] for row in workshop.table()[1:]] == ["Learner 1", "Learner 2"]
+    workshop.apply(4.5, 2, {"kind": "judged", "exercise": "a", "points": 1, "misconception": None})
+    assert workshop.row(2)["left"], "a notebook that was graded later is no return"
     happen(workshop, 5.0, 2, kind="help", wanted=False)  # for instance from another notebook
     assert workshop.summary(instructor=False)["learners"] == 2
 
@@ -260,7 +262,7 @@ def test_a_rate_limit_allows_a_burst_and_then_refuses() -> None:
 def test_a_connection_without_a_token_is_closed_and_keeps_no_page_away(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(board_server, "MAX_STRANGERS", 3)
+    monkeypatch.setattr(board_server, "MAX_UNAUTHENTICATED", 3)
     monkeypatch.setattr(board_server, "TOKEN_S", 1.0)
     log, port = EventLog(tmp_path / "workshop.sqlite3"), free_port()
 
@@ -276,7 +278,7 @@ def test_a_connection_without_a_token_is_closed_and_keeps_no_page_away(
         assert [await one.read_message() for one in others] == [None] * 3, "the others are closed later"
         board.schedule()
         assert "summary" in json.loads(str(await page.read_message())), "a page with a token stays open"
-        assert board.strangers == {}
+        assert board.unauthenticated == {}
         for one in (first, *others, page):
             one.close()
         server.stop()
@@ -409,8 +411,9 @@ def test_results_are_reported_by_a_thread_and_only_after_joining(
     assert time.monotonic() - began < 1.0
     with pytest.raises(board_client.BoardError, match="No board answers at http://127"):
         board_client.tell([])
-    while not reporter._away:
+    while not reporter._away and time.monotonic() - began < 20:
         time.sleep(0.01)
+    assert reporter._away
     began = time.monotonic()
     reporter.finish()
     assert time.monotonic() - began < 1.0, "a command does not wait for a board that is gone"

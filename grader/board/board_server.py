@@ -46,7 +46,7 @@ MAX_BODY = 16 * 1024
 MAX_EVENTS = 50  # in one request
 MAX_LEARNERS = 2_000
 MAX_VIEWERS = 50
-MAX_STRANGERS = 200  # connections that have not sent a token yet; one more closes the oldest of them
+MAX_UNAUTHENTICATED = 200  # connections that have not sent a token yet; one more closes the oldest of them
 TOKEN_S = 10.0  # in which a connection sends its token
 MAX_NAME = 40
 CONNECTIONS = 4_096  # open at once, as far as the system allows
@@ -104,7 +104,7 @@ class Board:
         self.code = log.setting("code", "".join(draw.choices(CODE_LETTERS, k=CODE_LENGTH)))
         self.learners: dict[str, int] = {}  # by the digest of their token
         self.viewers: set[Live] = set()
-        self.strangers: dict[Live, asyncio.TimerHandle] = {}
+        self.unauthenticated: dict[Live, asyncio.TimerHandle] = {}
         self.events = RateLimit(per_second=5, burst=60)
         self.notebooks = RateLimit(per_second=0.5, burst=10)
         self.attempts = RateLimit(per_second=0.2, burst=20)  # of one address to guess a code or a token
@@ -370,9 +370,11 @@ class Live(WebSocketHandler):
             self.close(1013, "too many pages")
             return
         late = asyncio.get_running_loop().call_later(TOKEN_S, self.close, 1008, "no token")
-        self.board.strangers[self] = late
-        if len(self.board.strangers) > MAX_STRANGERS:
-            next(iter(self.board.strangers)).close(1013, "too many connections")
+        self.board.unauthenticated[self] = late
+        if len(self.board.unauthenticated) > MAX_UNAUTHENTICATED:
+            oldest = next(iter(self.board.unauthenticated))
+            oldest.end_wait_for_token()  # now: a client that does not answer is only closed after seconds
+            oldest.close(1013, "too many connections")
 
     def on_message(self, message: str | bytes) -> None:
         if self.role or not isinstance(message, str):
@@ -383,7 +385,7 @@ class Live(WebSocketHandler):
             self.close(4401 if allowed else 4429, "no such token")
             return
         self.role = str(role)
-        self.known()
+        self.end_wait_for_token()
         self.board.viewers.add(self)
         self.send(self.board.everything(self.role))
 
@@ -402,12 +404,12 @@ class Live(WebSocketHandler):
         self.sending = None
 
     def on_close(self) -> None:
-        self.known()
+        self.end_wait_for_token()
         self.board.viewers.discard(self)
 
-    def known(self) -> None:
-        """This connection no longer counts as one that has not sent a token."""
-        late = self.board.strangers.pop(self, None)
+    def end_wait_for_token(self) -> None:
+        """From now on, this connection does not count as one that has not sent a token."""
+        late = self.board.unauthenticated.pop(self, None)
         if late is not None:
             late.cancel()
 

@@ -158,7 +158,8 @@ class Workshop:
             self._instruct(content)
             return
         participant = self.participants[learner]
-        participant.left = content["kind"] == "left"
+        if content["kind"] != "judged":  # a notebook can be graded after its learner has left
+            participant.left = content["kind"] == "left"
         self.changed.add(learner)
         match content["kind"]:
             case "check":

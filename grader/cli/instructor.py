@@ -341,7 +341,8 @@ def board(
     except WorkshopInUse:
         raise fail("The board of this workshop is running. Stop it with Ctrl-C first.") from None
     before = json.loads(log.setting("listen", json.dumps([False, 8300])))
-    lan, port = before[0] if lan is None else lan, port or before[1]
+    lan = before[0] if lan is None else lan
+    port = port or before[1]
     names = log.setting("lessons", " ".join(lessons or ())).split()
     patterns = json.loads(log.setting("watch", json.dumps([str(Path(one).absolute()) for one in watch or ()])))
     judges = log.setting("judge", "yes" if judge or watch else "") == "yes"
