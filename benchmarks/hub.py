@@ -100,7 +100,7 @@ def running_hub(folder: Path, variables: dict[str, str]) -> Iterator[tuple[str, 
     spec.parent.mkdir(parents=True)
     spec.write_text(json.dumps(kernel))
     port = free_port()
-    (folder / "h").mkdir()
+    (folder / "h").mkdir()  # learners' homes: a short name, because the path of a socket has at most 107 characters
     (folder / "hub.py").write_text(
         CONFIG.format(
             port=port,
