@@ -271,7 +271,7 @@ mean_loss = on_shards(lambda w, batch: jax.lax.pmean(loss(w, batch), "d"))
 compare("grad outside, pmean of the loss", jax.grad(mean_loss))
 
 # %% [markdown]
-# JAX inserted an all-reduce of the gradient's 12 elements. The `pmean` is gone, because the loss is not returned. Now we call it *inside* `shard_map`.
+# JAX inserted an all-reduce of the gradient's 12 elements. The `pmean` is gone, because the loss is not returned. Now we call `jax.grad` *inside* `shard_map`.
 
 # %% [markdown] predict="manual-gradient"
 # Inside, each device computes `jax.grad(loss)(w, batch)` for its two examples, without any `psum` or `pmean`, and `out_specs` is `P()`. What does the program return?

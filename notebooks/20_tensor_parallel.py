@@ -343,7 +343,7 @@ print(f"operations: {4 * t * D * F / m:,.0f} by the formula")
 print(f"            {flops(manual_mlp, params, x):,.0f} in the program, with the activation function")
 
 # %% [markdown]
-# Divide the operations by the peak rate, and the sent bytes by the bandwidth, to get both times. The last Deeper section lists their sources.
+# Divide the operations by the peak rate, and the sent bytes by the bandwidth, to get both times. The last Deeper section lists the sources.
 
 # %% [markdown] predict="tp-batch"
 # The ratio of communication time to computation time is 0.5. You double the number of tokens. What happens to the ratio?
@@ -572,7 +572,7 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 # %% [markdown]
 # In both modes, the compiler for CPUs uses an all-reduce, which sends twice as much as a reduce-scatter. Only the program with `shard_map` contains the reduce-scatter.
 #
-# We also compiled three programs for TPUs and GPUs with JAX 0.10.2. This needs no such device, because `jax.experimental.topologies` describes the hardware to the compiler. They use bfloat16, 8 examples of 256 tokens, a width of 1,024, 4,096 hidden units, and a mesh of four by two devices. The table shows the collectives along `model`. The first program has two products with the same input, like a gated MLP.
+# We also compiled three programs for TPUs and GPUs with JAX 0.10.2. This needs no such device, because `jax.experimental.topologies` describes the hardware to the compiler. The programs use bfloat16, 8 examples of 256 tokens, a width of 1,024, 4,096 hidden units, and a mesh of four by two devices. The table shows the collectives along `model`. The first program has two products with the same input, like a gated MLP.
 #
 # | program | simulated CPUs | eight TPU v5e | eight H100 |
 # |---|---|---|---|
