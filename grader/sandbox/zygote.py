@@ -46,7 +46,9 @@ ALWAYS = """
     jax jax.numpy jax.export grader.checks grader.sandbox.worker
 """.split()
 # The first export and the first compile import these; in every fork anew that would cost 0.2 s.
-AT_FIRST_USE = ("jaxlib.mlir.dialects.mhlo", "jaxlib.lapack", "jax.scipy.linalg", "scipy.linalg.cython_lapack")
+AT_FIRST_USE = """
+    jaxlib.mlir.dialects.mhlo jaxlib.mlir.dialects.builtin jaxlib.lapack jax.scipy.linalg scipy.linalg.cython_lapack
+""".split()
 # What `grader.program.load.QUICK` is for programs, for what a worker compiles on its way to an answer.
 QUICK = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
@@ -61,18 +63,27 @@ def import_all(modules: Iterable[str]) -> None:
             importlib.import_module(name)
 
 
-def warm_up(modules: Iterable[str]) -> None:
-    """Import, trace and share what the forks will need besides `ALWAYS`."""
+def warm_up(modules: Iterable[str], platform: Platform) -> None:
+    """Import, trace and share what the forks for this platform will need besides `ALWAYS`."""
     import_all((*AT_FIRST_USE, *modules))
     NotebookShell.ready()
     with contextlib.suppress(Exception):  # a newer JAX may refuse some of it: then nothing is warm, and nothing is lost
         _trace()
-    # One MLIR context for each fork: JAX makes one, 3 ms, whenever it lowers, exports or loads (measured: a sixth of a
-    # submission's time). It has no public name; where it is called otherwise, nothing is shared and nothing is lost.
+    # One MLIR context for all forks: JAX makes one, 3 ms, whenever it lowers, exports or loads (measured: a sixth of a
+    # submission's time). It starts no thread before it is used. It has no public name; where it is called otherwise,
+    # nothing is shared and nothing is lost.
     with contextlib.suppress(ImportError, AttributeError):
         from jax._src.interpreters import mlir
 
         mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+        mlir.make_ir_context()
+    # JAX looks for accelerators' plugins among all installed packages, 9 ms, before it makes its first backend. On CPUs
+    # it finds none that it uses (see `leave_alone`). This has no public name either.
+    if platform.is_cpu:
+        with contextlib.suppress(ImportError, AttributeError):
+            from jax._src import xla_bridge
+
+            xla_bridge._discover_and_register_pjrt_plugins()
 
 
 def _trace() -> None:
@@ -172,7 +183,7 @@ class ZygoteServer:
         request = json.loads(message)
         if "preload" in request:
             platform = Platform(**request["platform"])
-            warm = functools.cache(lambda: warm_up(request["preload"]))
+            warm = functools.cache(lambda: warm_up(request["preload"], platform))
             self.confinement = settle(request["at_most"], platform, request["count"], request["hidden"], warm)
             warm()
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # from now on the kernel reaps children
