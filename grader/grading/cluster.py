@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import hmac
 import importlib.util
-import logging
 import queue
 import re
 import secrets
@@ -77,8 +76,7 @@ def connect(address: str, course: Course) -> Iterator[Client]:
     from distributed import Client, LocalCluster, Security
 
     local = LOCAL.fullmatch(address)
-    for name in [one for one in logging.root.manager.loggerDict if one.startswith("distributed")]:
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what is lost is reported by this module
+    cluster_worker.silence_dask()
     # A notebook may be larger than what Dask warns about, and a worker that is stopped is not waited for.
     settings = {
         "distributed.admin.large-graph-warning-threshold": "1GB",

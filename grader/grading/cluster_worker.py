@@ -10,6 +10,7 @@ import base64
 import contextlib
 import hmac
 import json
+import logging
 import os
 import signal
 import threading
@@ -106,9 +107,17 @@ class WorkerCourse:
             self._free.pop().__exit__(None, None, None)
 
 
+def silence_dask() -> None:
+    """Have Dask log nothing in this process: the command reports what is lost."""
+    for name in [one for one in logging.root.manager.loggerDict if one.startswith("distributed")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
 def dask_setup(worker: object) -> None:
-    """Leave Ctrl-C to the command that started this worker; Dask calls this in workers that preload this module."""
+    """Leave Ctrl-C and all messages to the command that started this worker; Dask calls this in workers that preload
+    this module. When the command ends first, a worker would otherwise print that it lost its scheduler."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    silence_dask()
 
 
 _lock = threading.Lock()
