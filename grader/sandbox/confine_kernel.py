@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import signal
 import socket
 import struct
 import sys
@@ -46,6 +47,16 @@ def prctl(option: int, value: int | str = 1) -> None:
 def set_name(name: str) -> None:
     """Give this process the name that `top` and `ps -e` list; Linux keeps 15 characters of it."""
     prctl(NAME, name)
+
+
+def end_with_parent(parent: int) -> None:
+    """Have this process end when its parent, the process with this id, ends; end it now if that has happened already.
+
+    In a process namespace of its own it sees no parent, and cannot tell.
+    """
+    prctl(END_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() not in (parent, 0):
+        os._exit(1)
 
 
 def give_way() -> None:

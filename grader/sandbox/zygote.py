@@ -150,7 +150,7 @@ class ZygoteServer:
     """
 
     def __init__(self, control: socket.socket, folder: Path) -> None:
-        self.first, self.folder = control, folder
+        self.first, self.folder, self.pid = control, folder, os.getpid()
         self.confinement: Confinement | None = None
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ)
@@ -244,6 +244,7 @@ class ZygoteServer:
         self, request: dict[str, Any], handle: int, control: socket.socket | None, confined: Confinement | None, to: str
     ) -> None:
         """In the child: drop everything of the zygote's, then run the entry."""
+        kernel.end_with_parent(self.pid)  # before anything that takes time: the zygote may be killed at any moment
         keep = {handle, *([control.fileno()] if control else [])}
         # Linux shares its processors out among sessions first: one that starts a hundred processes slows itself.
         os.setsid()
@@ -262,7 +263,6 @@ class ZygoteServer:
         serve = getattr(importlib.import_module(module), function)
         if confined is None:
             os.chdir(to)
-            kernel.prctl(kernel.END_WITH_PARENT, signal.SIGKILL)
             kernel.prctl(kernel.DUMPABLE, 0)
         else:
             os.environ.pop("PYTHONPATH", None)
