@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 19 · shard_map: code for each device
 #
-# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/19_shard_map/19_shard_map.ipynb).* After the core, you can write per-device code, choose its collectives, compute how much they send, and take gradients that are reduced once.
+# *The core takes about 35 minutes. Nine "Deeper" sections are optional, but three exercises need two of them. Then do [the exercises](../exercises/19_shard_map/19_shard_map.ipynb).* After the core, you can write per-device code, choose its collectives, compute how much each device sends, and take gradients that are reduced once.
 #
-# **Prerequisites.** Gradients (lesson 04), `scan` (08), meshes and collectives (16), Explicit axes (17), data parallelism (18). Answer these questions from memory.
+# **Prerequisites.** Gradients (lesson 04), loops (08), meshes and collectives (16), Explicit axes (17), data parallelism (18). Answer these questions from memory.
 #
 # 1. From 16: Each of eight devices has an array of shape `(16,)`. What does each device have after an [all-reduce](../docs/glossary.md#all-reduce), and what after a [reduce-scatter](../docs/glossary.md#reduce-scatter)?
 #
@@ -23,7 +23,7 @@
 #
 # <details><summary>Answer</summary>
 #
-# In data parallelism, they all-reduce the gradients. With FSDP, they also all-gather the weights, and each device needs only its shard of the reduced gradients.
+# In data parallelism, they all-reduce the gradients. With FSDP, they all-gather the weights and reduce-scatter the gradients.
 # </details>
 
 # %%
@@ -48,7 +48,7 @@ eight = list(devices.mesh((8,), ("all",)).devices)
 # ## Per-device code
 # In Auto and Explicit mode, the compiler inserts the collectives. **How do you write the code of each device yourself, including its collectives?**
 #
-# `jax.shard_map` runs the same function on every device, and each device gets its own shards of the arguments (*single program, multiple data*, SPMD). Python calls the function once.
+# `jax.shard_map` runs the same function on every device, and each device gets its own shards of the arguments (*single program, multiple data*, SPMD). Python calls it once for all devices.
 
 # %%
 mesh = jax.make_mesh((4, 2), ("x", "y"), devices=eight)
@@ -63,7 +63,7 @@ def multiply_blocks(a, b):
 
 
 blocked = jax.shard_map(multiply_blocks, in_specs=(P("x", "y"), P("y", None)), out_specs=P("x", None))
-c = blocked(a, b)
+c = blocked(a, b)  # without jit only to see the print
 print("equal to NumPy:", np.array_equal(c, np.asarray(a) @ np.asarray(b)), "  type:", jax.typeof(c))
 plots.show_shardings({"a": a, "b": b, "a @ b": c}, "The two matrices and their product.")
 
@@ -74,7 +74,7 @@ plots.show_shardings({"a": a, "b": b, "a @ b": c}, "The two matrices and their p
 print_collectives(jax.jit(blocked).lower(a, b).compile())  # the elements on one device
 
 # %% [markdown]
-# A sum over `"y"` is computed in groups of devices with the same position along `x`, such as devices 0 and 1.
+# A sum over `"y"` is computed in groups of devices with the same position along `x`, such as 0 and 1.
 #
 # ## Specs split arguments and assemble results
 # `in_specs` and `out_specs` contain a `P` for each argument and each result. One `P` may also stand for a whole tree, or for all arguments. A shard has **as many axes as the whole array** (`vmap` removes one). From now on, we use eight devices in a row.
@@ -105,7 +105,7 @@ for spec in (P("d"), P()):
     print(f"{spec!s:7s}", total(x))
 
 # %% [markdown]
-# If `out_specs` names a mesh axis, the results along it are concatenated. The position of the name selects the array axis. If `out_specs` does not name a mesh axis, the results along it must be *equal*, and JAX keeps one of them. On Explicit axes, `in_specs` must match the types of the arguments and may be omitted.
+# If `out_specs` names a mesh axis, the results along it are concatenated. The position of the name selects the array axis. If `out_specs` does not name a mesh axis, the results along it must be *equal*, and one of them is kept. On Explicit axes, arguments are already split, so `in_specs` must match their types and may be omitted. Here it does not:
 
 # %%
 print_error(lambda: jax.shard_map(show, in_specs=P(), out_specs=P())(x), length=360)
@@ -116,7 +116,7 @@ print_error(lambda: jax.shard_map(show, in_specs=P(), out_specs=P())(x), length=
 #
 # - [ ] the result of device 0 | This happens only if you disable a check.
 # - [ ] the sum of all results | `out_specs` assembles results and does not compute anything.
-# - [x] an error while JAX traces the function | Right. The type of a value states along which mesh axes it may differ.
+# - [x] an error while JAX traces the function | Right. The type of a value states along which mesh axes it may differ between devices.
 
 # %%
 doubled = jax.shard_map(lambda shard: 2 * shard, in_specs=P("d"), out_specs=P())
@@ -143,7 +143,7 @@ def types(shard, whole):
 _ = jax.shard_map(types, in_specs=(P("d"), P()), out_specs=P("d"))(x, jnp.ones(2))
 
 # %% [markdown]
-# An argument varies along the axes in its spec. The result of `psum` does not vary along the named axis. `axis_index` is the position of the device. By default (`check_vma=True`, from *varying manual axes*), JAX compares these types with `out_specs`. They also matter in loops, because the carry of a loop must keep its type.
+# An argument varies along the axes in its spec. In `shard * whole`, JAX casts `whole` to varying. The result of `psum` does not vary. `axis_index`, the position of the device, does. By default (`check_vma=True`, from *varying manual axes*), JAX compares these types with `out_specs`. They also matter in loops, because the carry of a loop must keep its type.
 
 
 # %%
@@ -160,12 +160,12 @@ print_error(lambda: jax.jit(jax.shard_map(from_zeros, in_specs=P("d"), out_specs
 print(jax.jit(jax.shard_map(from_varying_zeros, in_specs=P("d"), out_specs=P("d")))(x))
 
 # %% [markdown]
-# `jnp.zeros` does not vary, but its sum with a shard does. (`jnp.zeros_like(shard)` varies, as its argument does.) `jax.lax.pcast` changes only the type and sends nothing.
+# The result of `jnp.zeros` does not vary, but its sum with a shard does. (`jnp.zeros_like(shard)` varies, as its argument does.) `jax.lax.pcast` changes only the type and sends nothing.
 #
 # ## The collectives, step by step
 # ![Five collectives on eight devices, with the contents of every device after each step. All-gather: each device starts with one block and passes on the block that it received last, so after seven steps all devices have all eight blocks. Reduce-scatter: each device starts with eight addends and passes on a growing sum, so after seven steps each device has one complete sum. All-reduce: a reduce-scatter followed by an all-gather, fourteen steps. All-to-all: in step s each device sends one block to the device s positions further, so after seven steps rows and columns are exchanged. Permute: one step, each device receives the block of its neighbour.](../images/shard_map_collectives.svg)
 #
-# The tables of an all-gather and an all-to-all look alike. But in an all-to-all, a device sends each other device a different block.
+# All-gather and all-to-all look alike, but in an all-to-all, a device sends a different block to every other device.
 
 
 # %%
@@ -184,35 +184,41 @@ COLLECTIVES = {
 
 
 # %%
-types_of = {}
+def printed(function):
+    """The same function, which also prints the types on a device while JAX traces it."""
 
+    def run(values):
+        result = function(values)
+        print(f"{jax.typeof(values)!s} -> {jax.typeof(result)!s:18s}", end=" ")
+        return result
 
-def traced(name, values):
-    result = COLLECTIVES[name](values)
-    types_of[name] = f"{jax.typeof(values)!s:18s} -> {jax.typeof(result)!s:19s}"
-    return result
+    return run
 
 
 long = jax.device_put(np.arange(64 * 8, dtype=np.float32), P("d"))  # 64 elements on each device
-specs_out = {name: P() if name == "psum" else P("d") for name in COLLECTIVES}
-for name, out in specs_out.items():
-    [found] = list_collectives(jax.shard_map(functools.partial(traced, name), in_specs=P("d"), out_specs=out), long)
-    print(f"{name:13s} {types_of[name]} {found.kind:19s} returns {found.elements:3d} elements")
-mapped = {name: jax.shard_map(COLLECTIVES[name], in_specs=P("d"), out_specs=out) for name, out in specs_out.items()}
+mapped = {}
+for name, function in COLLECTIVES.items():
+    print(f"{name:13s}", end=" ")
+    on_each_device = functools.partial(jax.shard_map, out_specs=P() if name == "psum" else P("d"))
+    [found] = list_collectives(on_each_device(printed(function)), long)
+    print(f"{found.kind} returns {found.elements} elements")
+    mapped[name] = on_each_device(function)
+
+# %%
 figures.collectives(mapped, long.sharding, shape=long.shape)  # choose a collective and move the slider
 
 # %% [markdown]
-# With `tiled=True`, the number of axes does not change. `all_gather` concatenates along an existing axis, `psum_scatter` divides one into n blocks, and `all_to_all` does both. The default, `tiled=False`, adds or removes axes. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is equal on all devices, but its type is still varying. `out_specs=P()` therefore raises an error, unless you pass `to="invarying"` to `all_gather`.
+# With `tiled=True`, the number of axes does not change. `all_gather` concatenates along an existing axis, `psum_scatter` divides one into n blocks, and `all_to_all` divides one and concatenates along another or the same. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is equal on all devices, but its type is still varying. `out_specs=P()` therefore raises an error, unless you pass `to="invarying"` (not varying) to `all_gather`.
 #
 # ## What a collective sends
-# An all-gather whose result has S elements on each device takes n - 1 steps on a ring of n devices, and each device sends S / n elements in each step. A reduce-scatter of S elements sends as many. A ring all-reduce performs both.
+# An all-gather whose result has S elements on each device takes n - 1 steps on a ring of n devices, and each device sends S / n elements in each step. A reduce-scatter of S elements sends the same number. A ring all-reduce performs both.
 #
 # | S elements on one device | one device sends |
 # |---|---|
 # | `all_gather` to S elements | (n - 1) / n · S |
 # | `psum_scatter` of S elements | (n - 1) / n · S |
 # | `psum` of S elements | 2 (n - 1) / n · S |
-# | `all_to_all` of S elements, sent directly | (n - 1) / n · S |
+# | `all_to_all` of S elements, each block counted once | (n - 1) / n · S |
 # | `ppermute` of S elements | S |
 
 # %% [markdown] predict="manual-ring"
@@ -238,7 +244,7 @@ for name, function in mapped.items():
     print(f"{name:13s} returns {found.elements:3d} elements, each device sends {sent(found):3.0f}")
 
 # %% [markdown]
-# If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. To estimate the time for a large array, multiply the elements sent by the bytes per element, and divide by the bandwidth with which a device sends. For a small array, the latency of the steps dominates.
+# If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. The time for a large array is the bytes sent divided by the send bandwidth of a device. For a small array, the latency of the steps dominates.
 #
 # ## Where to take a gradient
 # The batch is partitioned and the weights are replicated. First, we call `jax.grad` *outside* `shard_map`.
@@ -271,23 +277,24 @@ mean_loss = on_shards(lambda w, batch: jax.lax.pmean(loss(w, batch), "d"))
 compare("grad outside, pmean of the loss", jax.grad(mean_loss))
 
 # %% [markdown]
-# JAX inserted an all-reduce of the gradient's 12 elements. The `pmean` is gone, because the loss is not returned. Now we call `jax.grad` *inside* `shard_map`.
+# JAX inserted an all-reduce of the gradient's 12 elements. The program has no `pmean`, because the loss is not returned. Now we call `jax.grad` *inside* `shard_map`.
 
 # %% [markdown] predict="manual-gradient"
 # Inside, each device computes `jax.grad(loss)(w, batch)` for its two examples, without any `psum` or `pmean`, and `out_specs` is `P()`. What does the program return?
 #
 # - [ ] the gradient of each device's examples | JAX would reject `out_specs=P()`.
 # - [ ] the gradient of the whole batch | The devices add their gradients, but nothing divides the sum by eight.
-# - [x] eight times the gradient of the whole batch | Right. `w` does not vary, so its gradient does not vary either. JAX adds the gradients of eight local means.
+# - [x] eight times the gradient of the whole batch | Right. `w` does not vary, so its gradient must not vary either. JAX adds the gradients of eight local means.
 
 # %%
 compare("grad inside", on_shards(jax.grad(loss)))
-simple = jax.jit(on_shards(jax.grad(lambda w, batch: jnp.sum(batch @ w)))).trace(w, batch).jaxpr.eqns[0].params["jaxpr"]
-casts = [line for line in str(simple).splitlines() if "[4,3]" in line and ("pvary" in line or "psum" in line)]
-print(*casts, sep="\n")  # the lines of the weights
+simple = on_shards(jax.grad(lambda w, batch: jnp.sum(batch @ w)))  # a simpler loss
+for line in jax.make_jaxpr(simple)(w, batch).pretty_print(use_color=False).splitlines():
+    if "[4,3]" in line and ("pvary" in line or "psum" in line):  # of the weights
+        print(line.strip())
 
 # %% [markdown]
-# Two lines from the jaxpr of a simpler loss show why. Before the product, JAX casts `w` to a varying value, with the primitive `pvary`. Each device uses its own copy, and the gradient with respect to `w` is the sum over all copies. So **the transpose (backward pass) of the cast is a `psum`**, printed as `psum_invariant`.
+# Before the product, JAX casts `w` to varying, with the primitive `pvary`. Each device uses its own copy, and the gradient with respect to `w` is the sum over all copies. So **the transpose (backward pass) of the cast is a `psum`**, printed as `psum_invariant`.
 #
 # Older `pmap` code averages the gradients. Does this help?
 
@@ -304,7 +311,7 @@ def cast_first(w, batch):
 compare("pcast, grad inside, then pmean", on_shards(cast_first))
 
 # %% [markdown]
-# A `pmean` of the gradients does not help. They are already equal, so it only adds a second all-reduce. Two ways are correct. **Differentiate the loss of the whole batch**, including the `pmean`. Or **cast the weights first** and reduce the gradients yourself.
+# A `pmean` of the gradients only adds a second all-reduce, because they are already equal. There are two correct ways. **Differentiate the loss of the whole batch**, including the `pmean`. Or **cast the weights first** and reduce the gradients yourself.
 #
 # ## Gradients of collectives
 
@@ -315,7 +322,7 @@ for name, function in mapped.items():
     print(f"{name:13s} backward: {', '.join(f'{one.kind} of {one.elements}' for one in found) or 'no collective'}")
 
 # %% [markdown]
-# A backward pass starts from the gradient with respect to the result. For `psum`, this gradient is the same on all devices, so the transpose is only a cast. For `all_gather`, the result is *varying*, so each device has its own gradient with respect to the whole array. A reduce-scatter adds these gradients. The transpose of a `ppermute` exchanges senders and receivers.
+# A backward pass receives the gradient with respect to the result. For `psum`, this gradient is the same on all devices, so the transpose is only a cast. For `all_gather`, the result is *varying*, so each device has its own gradient with respect to the whole array. A reduce-scatter adds these gradients. The transpose of `ppermute` exchanges senders and receivers.
 
 
 # %%
@@ -326,7 +333,7 @@ def fsdp_loss(w, batch):
 
 wide = jax.device_put(rng.normal(size=(8, 3)).astype(np.float32), P("d"))  # one row on each device
 examples = jax.device_put(rng.normal(size=(16, 8)).astype(np.float32), P("d"))
-fsdp = jax.grad(jax.shard_map(fsdp_loss, in_specs=P("d"), out_specs=P()))
+fsdp = jax.grad(jax.shard_map(fsdp_loss, in_specs=P("d"), out_specs=P()))  # P("d") for both arguments
 print_collectives(jax.jit(fsdp).lower(wide, examples).compile())
 print("type of the gradient:", jax.typeof(jax.jit(fsdp)(wide, examples)))
 
@@ -334,7 +341,7 @@ print("type of the gradient:", jax.typeof(jax.jit(fsdp)(wide, examples)))
 # Each device gathers all 24 weights, and receives the gradient of its own row.
 #
 # ## When to use shard_map
-# Write most programs in Auto or Explicit mode. Use `shard_map` when you need a particular collective, a loop in which neighbours exchange data, or a kernel that runs on each shard. **Call it inside `jax.jit`**, alone or in a larger program. Without `jit`, JAX runs each operation separately. You can then print values, but it is slow.
+# Write most programs in Auto or Explicit mode. Use `shard_map` when you need a particular collective, a loop in which neighbours exchange data, or a kernel that runs on each shard. **Call it inside `jax.jit`**, because without `jit`, JAX runs each operation separately. All devices must perform the same collectives in the same order: a `psum` in a `cond` whose condition varies waits forever.
 #
 # The core ends here.
 
@@ -421,12 +428,12 @@ axes.set(yticks=(0, 1), yticklabels=("gather first", "collective matmul"), xlabe
 axes.invert_yaxis()
 ends = [begins[-1] + MULTIPLY for begins in start]
 plots.show(
-    f"Timelines of one device. Above each, seven blocks are sent, and below, eight blocks are multiplied. If all blocks "
+    f"Timelines of one device. The upper bars are seven sends, and the lower bars are eight products. If all blocks "
     f"are gathered first, the last product ends after {ends[0]:.1f} ms, and in the collective matmul after {ends[1]:.1f} ms."
 )
 
 # %% [markdown]
-# If a product takes at least as long as a transfer, the collective matmul of this model hides all communication. Simulated devices share one CPU, so you cannot measure this here. Instead, we compiled both programs for accelerators, with matrices of shape (8192, 8192) in bfloat16.
+# If a product takes at least as long as a transfer, the collective matmul of this model hides all communication. Simulated devices share one CPU, so you cannot measure this here. Instead, we compiled both programs for accelerators, without running them, with matrices of shape (8192, 8192) in bfloat16.
 #
 # | compiled with JAX 0.10.2 for | gather first, scratch memory | collective matmul, scratch memory | permutes with a product between their start and end |
 # |---|---|---|---|
@@ -436,8 +443,6 @@ plots.show(
 # For four of the seven permutes, the program for TPUs starts the permute, multiplies, and then waits for it. The program for GPUs performs six permutes first, and multiplies during the last, so it probably stores all blocks. Compilers may also replace a collective. For TPUs, an all-gather of one element per device became an all-reduce. So read the program of your accelerator before you rely on an overlap or on a particular collective.
 #
 # ## Deeper: all_to_all between two axes
-# On a ring, an all-to-all takes longer than its formula suggests, because a block for the device s positions away occupies s links.
-#
 # In the core, `all_to_all` split and concatenated the same axis. With two different axes, it changes which axis is partitioned. Each device starts with one row of this table and ends with one column.
 
 # %%
@@ -449,10 +454,12 @@ for name, value in {"before": table, "after": exchanged}.items():
 print("equal as whole arrays:", np.array_equal(table, exchanged))
 
 # %% [markdown]
-# The whole array did not change, only its sharding. An all-gather would also give each device its column, but it would send eight times as much. Lesson 21 uses `all_to_all` for experts, and *Ulysses* attention uses it between tokens and heads.
+# The whole array did not change, only its sharding. An all-gather would also give each device its column, but it would send eight times as much. Lesson 21 uses `all_to_all` for experts, and *Ulysses* attention uses it to switch from sharded tokens to sharded heads.
+#
+# On a one-way ring, an all-to-all takes longer than its formula suggests, because a block for the device s positions away occupies s links.
 #
 # ## Deeper: manual on one mesh axis only
-# With `axis_names`, a function is manual along some mesh axes, and the compiler partitions it along the others. This example is data parallel by hand and tensor parallel in Auto mode.
+# With `axis_names`, a function is manual along some mesh axes and keeps the types of the others, here Auto. This example writes data parallelism by hand and leaves tensor parallelism to the compiler.
 
 # %%
 auto = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2, devices=eight)
@@ -473,10 +480,10 @@ with jax.set_mesh(auto):
     print_error(lambda: wrong(*arrays))
 
 # %% [markdown]
-# Inside, the weights have their full shapes, because they are partitioned only along `model`. The compiler inserted the all-reduce in groups of two, which completes the second product. We differentiate with respect to `w1` only. The all-reduce in groups of four adds its gradients, of which each device stores 128 elements. It is the transpose of the cast of `w1`. The `pmean` itself is not in this program, because only the gradient is returned. `in_specs` may name only manual axes. On Auto axes, JAX reshards arguments that do not match `in_specs`. JAX never reshards results. `out_specs` only states how the shards form the whole array.
+# Inside, the weights have their full shapes, because `model` is not manual here. The compiler inserted the all-reduce in groups of two, which completes the second product. We differentiate with respect to `w1` only. The all-reduce in groups of four adds its gradients, of which each device stores 128 elements. It is the transpose of the cast of `w1`. The `pmean` itself is not in this program, because only the gradient is returned. `in_specs` may name only manual axes. On Auto axes, JAX reshards arguments that do not match `in_specs`. JAX never reshards results. `out_specs` only states how the shards form the whole array.
 #
 # ## Deeper: from pmap to shard_map
-# `jax.pmap` is the older way to write code for each device. Like `vmap`, it maps over a leading axis and removes it. The size of this axis is the number of devices that it uses.
+# *The exercise "A training step from older code" needs this section.* `jax.pmap` is the older way to write code for each device. Like `vmap`, it maps over a leading axis and removes it. The size of this axis is the number of devices used.
 
 # %%
 with jax.set_mesh(None):  # pmap creates its own mesh
@@ -500,12 +507,12 @@ print("the same numbers:", np.array_equal(jax.jit(mine)(jax.device_put(keys, P("
 # |---|---|
 # | data `(8, B / 8, ...)`, replicated parameters `(8, ...)` | data `(B, ...)` under `P("d")`, parameters under `P()` |
 # | `in_axes=(None, 0)` | `in_specs=(P(), P("d"))` |
-# | eight keys, one for each device | `key[0]` of eight keys under `P("d")`, or `jax.random.fold_in(key, jax.lax.axis_index("d"))` |
+# | eight keys, one for each device | `key[0]` of eight keys under `P("d")`, or `jax.random.fold_in(key, jax.lax.axis_index("d"))`, which draws other numbers. With the same key, all devices draw the same numbers. |
 # | `pmean(jax.grad(loss)(w, x), "i")` | the gradient of the `pmean` of the loss, or `pcast` first |
 # | `pmean` of metrics in an evaluation | the same, with `out_specs=P()` |
 # | `flax.jax_utils.replicate`, `unreplicate` | not needed |
 #
-# If you keep the older code of the fourth row, the gradient is N times too large on N devices, and JAX reports no error. For computations without communication, such as the cosine of a large array, you need neither `pmap` nor `shard_map`. With `jit` on a sharded array, each device computes its own shard.
+# If you keep the `pmean` of the gradients (fourth row), they are n times too large on n devices, and JAX reports no error. For computations without communication, such as the cosine of a large array, you need neither `pmap` nor `shard_map`. With `jit` on a sharded array, each device computes its own shard.
 
 # %%
 spread = jax.device_put(np.linspace(0, 10, 2**21, dtype=np.float32), P("d"))
@@ -513,7 +520,7 @@ print("collectives:", list_collectives(jnp.cos, spread), "  type:", jax.typeof(j
 
 # %% [markdown]
 # ## Deeper: without the check
-# `check_vma=False` disables the types `{V:d}`. In older code, this argument is called `check_rep`. The mistakes that raised errors in the core are then not reported, and gradients follow different rules.
+# `check_vma=False` disables the types `{V:d}`. In older code, this argument is called `check_rep`. A varying result under `out_specs=P()` is then not reported, and gradients follow different rules.
 
 
 # %%
@@ -536,16 +543,16 @@ silent = jax.shard_map(lambda shard: 2 * shard, in_specs=P("d"), out_specs=P(), 
 print("a varying value under out_specs=P():", jax.jit(silent)(x))
 
 # %% [markdown]
-# Without the check, JAX does not track which values vary, so it neither casts values nor reduces gradients. Each device gets the gradient of its own examples, and you have to average the gradients yourself, as with `pmap`. The transpose of an unchecked `psum` is again a `psum`. It adds eight equal contributions of 1/8, so each device gets the full gradient of its own loss. Only the last variant, the gradient of the `pmean` followed by a `pmean`, is correct under both rules. In code that mixes the two rules, the gradient is eight times too large, or the weights of the devices silently become different. Disable the check only for operations that do not support it.
+# Without the check, JAX does not track which values vary, so it neither casts values nor reduces gradients. Each device gets the gradient of its own examples, and you have to average the gradients yourself, as with `pmap`. The transpose of an unchecked `psum` is again a `psum`. The mean passes 1/8 back on each device, and the `psum` adds eight of these, so each device gets the full gradient of its own loss. Only the last variant, the gradient of the `pmean` followed by a `pmean`, is correct under both rules. If you write code for one rule and run it under the other, the gradient is eight times too large, or the weights of the devices silently become different. Disable the check only for operations that do not support it.
 #
 # ## Deeper: gradients that are not reduced yet
-# A third kind of value is **unreduced** (lesson 17). Each device has a partial sum, and the value is the sum over the devices. If you cast a weight to *reduced*, its gradient is unreduced, and the type states that a sum is missing. `psum` or `psum_scatter` completes it.
+# Two more types are **unreduced** (lesson 17) and *reduced*. An unreduced value is the sum of the partial sums of the devices. If you cast a weight to *reduced*, its gradient is unreduced, and the type states that a sum is missing. `psum` or `psum_scatter` completes it.
 
 
 # %%
 def unreduced_gradient(w, batch):
     reduced = jax.lax.pcast(w, "d", to="reduced")
-    gradient = jax.grad(lambda w: loss(w, batch) / 8)(reduced)
+    gradient = jax.grad(lambda w: loss(w, batch) / 8)(reduced)  # the sum of eight local means, divided by 8
     print("types:", jax.typeof(reduced), jax.typeof(gradient))
     return jax.lax.psum(gradient, "d")
 
@@ -561,7 +568,7 @@ compare("pcast to reduced, psum", on_shards(unreduced_gradient))
 # | `float32[2]{U:d}` | partial sums | `psum`, `psum_scatter` | a collective |
 #
 # ## Deeper: pitfalls in JAX 0.10.2
-# Without `mesh=`, `jax.shard_map` uses the mesh of `jax.set_mesh`. If you decorate a function with it and pass no mesh, the decorated function keeps the mesh of its first call. If you need several meshes, call `jax.shard_map` inside a function, as in the exercises.
+# Without `mesh=`, `jax.shard_map` uses the mesh of `jax.set_mesh`, and the function that it returns keeps the mesh of its first call. If you need several meshes, call `jax.shard_map` inside a function, as in the exercises.
 
 
 # %%
@@ -575,9 +582,14 @@ with jax.set_mesh(jax.make_mesh((4,), ("d",), devices=eight[:4])):
     print_error(lambda: twice(jax.device_put(np.ones(16, np.float32), P("d"))))
 
 # %% [markdown]
-# In a network with several layers, gathered weights are stored for the backward pass. With `jax.checkpoint` (lesson 15), the backward pass gathers them again.
-#
-# Without `tiled=True`, `all_gather` stacks along a new axis, `psum_scatter` removes an axis of size n, and `all_to_all` removes `split_axis`, which must have size n, and inserts a new axis of size n at `concat_axis`. On Explicit axes, the function cannot close over a JAX array, so pass the array as an argument. The size of a partitioned axis must be divisible by the number of devices along its mesh axis, so pad the array (lesson 16). `pmax` has no gradient. For a stable softmax, apply `jax.lax.stop_gradient` to its argument. `pcast(..., to="varying")` of a value that already varies along this axis is an error.
+# | problem | cause | remedy |
+# |---|---|---|
+# | the shape of a result is not what you expect | Without `tiled=True`, `all_gather` stacks along a new axis, and `psum_scatter` removes an axis of size n. `all_to_all` removes `split_axis`, which must have size n, and inserts an axis of size n at `concat_axis`. | pass `tiled=True` |
+# | an error about a closed-over array | On Explicit axes, the function cannot close over a JAX array. | pass the array as an argument |
+# | an error about divisibility | The devices along a mesh axis must divide the axis that it partitions. | pad the array (lesson 16) |
+# | an error in the gradient of a softmax | `pmax` has no gradient. | apply `jax.lax.stop_gradient` to its argument |
+# | an error from `pcast(..., to="varying")` | The value varies along this axis already. | omit the cast |
+# | FSDP needs much memory | Gathered weights are stored for the backward pass. | gather inside `jax.checkpoint` (lesson 15), which gathers them again |
 
 # %%
 offset = jnp.ones(2)
@@ -608,7 +620,7 @@ print_error(lambda: jax.grad(largest)(x))
 # |---|---|
 # | code for each device | `jax.shard_map(f, in_specs=..., out_specs=...)`, under `jax.set_mesh(mesh)` |
 # | to concatenate the results along `d` | `out_specs=P("d")` |
-# | one of several equal results | `out_specs=P()` |
+# | a result that is equal on all devices | `out_specs=P()` |
 # | to know what differs between devices | `jax.typeof(value)`, with `{V:d}` for varying values |
 # | to treat an equal value as varying | `jax.lax.pcast(value, "d", to="varying")` |
 # | the sum on every device | `jax.lax.psum(value, "d")`, which sends 2 (n - 1) / n · S elements |

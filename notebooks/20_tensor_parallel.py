@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 20 · Tensor parallelism
 #
-# *The core takes about 35 minutes. The six "Deeper" sections can be skipped, but two exercises need the first two. Then do [the exercises](../exercises/20_tensor_parallel/20_tensor_parallel.ipynb).* After the core, you can partition a transformer so that each MLP and each attention layer needs one all-reduce in the forward pass, and estimate how many devices tensor parallelism can use.
+# *The core takes about 35 minutes. The six "Deeper" sections can be skipped, but two exercises need the first two. Then do [the exercises](../exercises/20_tensor_parallel/20_tensor_parallel.ipynb).* After the core, you can partition a transformer so that each MLP and each attention layer needs one all-reduce in the forward pass, and estimate how many devices are useful.
 #
 # **Prerequisites.** Lessons 16 to 19. Answer these questions from memory.
 #
@@ -16,7 +16,7 @@
 #
 # <details><summary>Answer</summary>
 #
-# It stores a shard of every weight. During a step, it gathers the weights layer by layer.
+# It stores a shard of every weight and of its optimizer state. During a step, it gathers the weights layer by layer.
 # </details>
 #
 # 3. From 19: How many elements does each of n devices on a ring send in an all-reduce of S elements, and how many in a reduce-scatter?
@@ -48,18 +48,18 @@ rng = np.random.default_rng(20)
 
 # %% [markdown]
 # ## Partition the layers
-# With FSDP, every device gathers whole weights and computes whole layers for its own examples. So a batch of 64 examples uses at most 64 devices.
+# With FSDP, every device gathers whole weights and computes whole layers for its own examples. So a batch of 64 examples can use at most 64 devices.
 #
-# **What if each device computes with only the part of the weight that it stores?** This is *[tensor parallelism](../docs/glossary.md#tensor-parallelism)*. Several devices then share the work for the same examples, and communicate activations instead of weights. There are two ways to partition the weight in `x @ w`.
+# **What if each device computes with only the part of the weight that it stores?** This is *[tensor parallelism](../docs/glossary.md#tensor-parallelism)*. Several devices share the work for the same examples, and communicate activations instead of weights. There are two ways to partition the weight in `x @ w`.
 #
-# - **By columns** (*column-parallel*). Each device multiplies the whole `x` by some columns of `w` and gets these columns of the result. Nothing is communicated.
+# - **By columns** (*column-parallel*). Each device multiplies the whole `x` by some columns of `w` and computes the same columns of the result. Nothing is communicated.
 # - **By rows** (*row-parallel*). Each device multiplies some columns of `x` by the matching rows of `w` and gets a partial sum of the whole result. An all-reduce adds the partial sums.
 #
-# An MLP has two products, with an activation function in between. The first weight is partitioned by columns, the second by rows.
+# An MLP has two products, with an activation function in between. We partition the first weight by columns and the second by rows.
 #
 # ![An MLP with tensor parallelism on two devices. Both devices have all tokens of the input. The first weight is partitioned by columns, so each device has half of the hidden units. The second weight is partitioned by rows, so each device has partial sums of the whole result, and an all-reduce adds them.](../images/tensor_parallel_layouts.svg)
 #
-# We first compute this without a mesh. Each iteration of the loop does the work of one device.
+# First without a mesh: each iteration of the loop does the work of one device.
 
 # %%
 TOKENS, D, F = (8, 16), 64, 256  # 8 examples of 16 tokens, the width of a token, the number of hidden units
@@ -81,10 +81,10 @@ whole = jax.nn.gelu(tokens @ w1) @ w2
 print("largest difference:", np.abs(partial_sums[0] + partial_sums[1] - whole).max())
 
 # %% [markdown]
-# Nothing is communicated between the products, because the activation function is elementwise, and each device stores the rows of `w2` that belong to its hidden units.
+# Between the products, nothing is communicated: the activation function is elementwise, and each device stores the rows of `w2` for its hidden units.
 #
 # ## The layout on a mesh
-# On a mesh of four by two devices, we partition the batch along `data` and the weights along `model`.
+# On four by two devices, we partition the batch along `data` and the weights along `model` (M = 2).
 
 # %%
 auto = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2, devices=eight)
@@ -130,9 +130,9 @@ for second in ("columns", "rows"):
     print(f"    one device sends {sum(map(sent, found)):,.0f} elements")
 
 # %% [markdown]
-# *Columns, then rows*, the layout of Megatron-LM ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053)), sends less than half as much.
+# *Columns, then rows*, the layout of Megatron-LM ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053)), sends less than half as much as columns twice.
 #
-# In Auto mode, the code of a training step contains nothing about shardings.
+# In Auto mode, a training step does not mention shardings.
 
 
 # %%
@@ -153,7 +153,7 @@ print("layouts after training:", {name: w.sharding.spec for name, w in trained.i
 # ## The backward pass
 
 # %% [markdown] predict="tp-backward"
-# The forward pass has one all-reduce along `model`. Which collectives does the gradient with respect to the weights **and the input** add?
+# The forward pass has one all-reduce along `model`. Which collectives does a program add if it also computes the gradients of the weights **and the input**?
 #
 # - [ ] nothing along `model`, only the all-reduce of the weights' gradients along `data` | This holds only without the gradient of the input, which the previous layer needs.
 # - [x] one more all-reduce along `model`, and one along `data` | Right. Each device computes a partial sum of the gradient of the input, from its own hidden units.
@@ -173,13 +173,13 @@ def report(function, params, specs, mesh):
 report(mlp, weights, SPECS, auto)
 
 # %% [markdown]
-# | along | adds | elements on each device |
+# | axis | sums of | elements on each device |
 # |---|---|---|
 # | `model` | the result, as in the forward pass | 2 · 16 · 64 |
 # | `data` | the gradients of the device's shards of `w1` and `w2` | 64 · 128 + 128 · 64 |
 # | `model` | the gradient of the input | 2 · 16 · 64 |
 #
-# In the backward pass, column-parallel and row-parallel products swap roles. If `g` is the gradient with respect to `x @ w1`, the gradient of `x` is `g @ w1.T`, and `w1.T` is partitioned by rows.
+# In the backward pass, column-parallel and row-parallel products swap roles: the gradient of `x` is `g @ w1.T`, where `g` is the gradient of `x @ w1`, and `w1.T` is partitioned by rows.
 #
 # | weight | forward pass | gradient of the input |
 # |---|---|---|
@@ -187,7 +187,7 @@ report(mlp, weights, SPECS, auto)
 # | by rows | all-reduce | nothing |
 #
 # ## Explicit and Manual mode
-# In Explicit mode (lesson 17), the sharding of the second product is ambiguous, so you specify it. In Manual mode, you write the `psum`.
+# In Explicit mode (lesson 17), the sharding of the second product's result is ambiguous, so specify it. In Manual mode, you write the `psum`.
 
 
 # %%
@@ -209,12 +209,12 @@ for function in (explicit_mlp, manual_mlp):
     report(function, weights, SPECS, mesh)
 
 # %% [markdown]
-# All three modes produce the same collectives. In Manual mode, JAX casts `x` to a value that varies along `model`. The all-reduce of the gradient of the input is the transpose of this cast (lesson 19).
+# All three modes produce the same collectives. In Manual mode, JAX casts `x` to varying along `model`. The transpose of this cast (lesson 19) is the all-reduce of the gradient of the input.
 #
-# The bias of the first product is partitioned like the hidden units, `P("model")`. The bias of the second product is replicated, and in Manual mode you add it **after** the `psum`. Otherwise it is added M times, once for each of the M devices along `model`, and JAX reports no error.
+# The bias of the first product is partitioned like the hidden units, `P("model")`. The bias of the second product is replicated. In Manual mode, add it **after** the `psum`. Otherwise it is added M times, and JAX reports no error.
 #
 # ## Attention heads
-# In attention (lesson 25), each *head* computes a query, a key and a value for each token, and then a weighted average of the values of this and earlier tokens. Heads are independent until the output projection adds them, so they correspond to hidden units. In all four weights, the axis of heads is partitioned, so each device has whole heads, and M must divide their number.
+# In attention (lesson 25), each *head* computes queries, keys and values with three weights, and then averages of the values. A fourth weight multiplies the averages of each head, and the products are added. Until then, heads are independent, like hidden units. The head axis of all four weights is partitioned, so each device has whole heads, and M must divide their number.
 
 # %%
 HEADS, K = 4, 16
@@ -245,13 +245,13 @@ for function, own_mesh in ((attention, auto), (explicit_attention, mesh), (manua
     report(function, heads, HEAD_SPECS, own_mesh)
 
 # %% [markdown]
-# The last all-reduce is three times as large as for the MLP. Queries, keys and values each contribute to the gradient of `x`, and these programs all-reduce each contribution (3 · 2,048 elements, merged into one operation). In Manual mode, JAX casts `x` once for each product. If you cast it before the products, each device adds its contributions first.
+# The all-reduce of the gradient of `x` is three times as large as for the MLP. Queries, keys and values each contribute to the gradient of `x`, and these programs for CPUs all-reduce each contribution (3 · 2,048 elements in one operation). In Manual mode, JAX casts `x` once for each product. If you cast it before the products, each device adds its contributions first.
 
 
 # %%
 def cast_once(params, x):
     def on_one_device(params, x):
-        x = jax.lax.pcast(x, "model", to="varying")  # one cast, so one psum in the backward pass
+        x = jax.lax.pcast(x, "model", to="varying")  # changes only the type: one cast, so one psum backward
         return jax.lax.psum(attention(params, x), "model")
 
     return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
@@ -261,7 +261,7 @@ report(cast_once, heads, HEAD_SPECS, mesh)
 
 # %% [markdown]
 # ## Sequence parallelism
-# Between attention and the MLP, all devices along `model` store and normalize copies of the same tokens. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by their position in the sequence. An all-gather precedes the first product, and a reduce-scatter replaces the all-reduce.
+# Before each layer, a norm rescales each token, and all devices along `model` store copies of the same tokens. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by position. Attention and the MLP need all tokens, so an all-gather precedes the first product, and a reduce-scatter replaces the all-reduce. In the backward pass, the two swap roles.
 #
 # ![An MLP with tensor and sequence parallelism on two devices. Each device has half of the tokens before and after. An all-gather precedes the product with the first weight, which is partitioned by columns. A reduce-scatter follows the product with the second weight, which is partitioned by rows. It adds the partial sums and leaves each device the sums of its own tokens.](../images/sequence_parallel_layouts.svg)
 
@@ -271,7 +271,7 @@ def norm(x):
     return x * jax.lax.rsqrt(jnp.mean(x**2, axis=-1, keepdims=True) + 1e-6)
 
 
-def tensor_block(params, x):
+def tensor_block(params, x):  # x + ... is the residual connection
     return x + jax.lax.psum(mlp(params, norm(x)), "model")
 
 
@@ -293,7 +293,7 @@ for name, (block, spec) in BLOCKS.items():
     print_collectives(program.lower(params, x).compile(), mesh)
 
 # %% [markdown]
-# The all-gather and the reduce-scatter together send as much as the all-reduce. The advantage of sequence parallelism is memory. The next cell adds up the *residuals* (lesson 15) on each device.
+# The all-gather and the reduce-scatter together send as much as the all-reduce, but sequence parallelism saves memory. The next cell adds up the *residuals* (lesson 15) on each device.
 
 
 # %%
@@ -326,36 +326,36 @@ ends = ", ".join(f"{name} {kilobytes[0]:.0f} and {kilobytes[-1]:.0f} kB" for nam
 plots.show(f"Activations that one device stores for the backward pass. On one device and on eight: {ends}.")
 
 # %% [markdown]
-# With tensor parallelism alone, each of eight devices stores copies of all tokens before and after the norm. With sequence parallelism, only the gathered tokens are stored whole.
+# With sequence parallelism, only the gathered tokens are stored whole.
 #
 # ## When does tensor parallelism pay off?
-# With more devices, each device computes less, but it does not send less. **How many devices are useful?** Consider the forward pass of an MLP with t tokens of width d and f hidden units.
+# More devices compute less each, but do not send less. **How many are useful?** Consider the forward pass of an MLP with t tokens of width d and f hidden units.
 #
-# - Each of the two products takes 2 t d f floating-point operations, so each device computes 4 t d f / M of them.
+# - Each of the two products takes 2 t d f floating-point operations, so each device performs 4 t d f / M operations.
 # - In the all-reduce of t d elements, each device sends 2 (M - 1) / M · t d elements.
 #
 # We check the first formula.
 
 # %%
 x = jax.device_put(tokens, P("data"))
-t, m = TOKENS[0] * TOKENS[1] / 4, 2  # the tokens of one position along data
+t, m = TOKENS[0] * TOKENS[1] / 4, 2  # the tokens on one device
 print(f"operations: {4 * t * D * F / m:,.0f} by the formula")
 print(f"            {flops(manual_mlp, params, x):,.0f} in the program, with the activation function")
 
 # %% [markdown]
-# Divide the operations by the peak rate, and the sent bytes by the bandwidth, to get both times. The last Deeper section lists the sources.
+# Divide the operations by the peak rate, and the sent bytes by the bandwidth, to get both times.
 
 # %% [markdown] predict="tp-batch"
 # The ratio of communication time to computation time is 0.5. You double the number of tokens. What happens to the ratio?
 #
 # - [ ] it falls, because only the computation grows | This holds for FSDP, which communicates weights. Tensor parallelism communicates activations, one vector for each token.
 # - [ ] it grows, because more is sent | More is computed too.
-# - [x] it stays the same | Right. Both times are proportional to t, and also to d. The ratio depends on M, f, and the accelerator only.
+# - [x] it stays the same | Right. Both times are proportional to t, and also to d. The ratio depends only on M, f and the accelerator.
 
 # %%
 d, f = 8192, 28_672  # width and hidden units
 CHIPS = {  # peak in FLOP/s, bytes per second that one device sends
-    "H100, between nodes": (989e12, 50e9),
+    "H100, one per node": (989e12, 50e9),
     "H100, in a node": (989e12, 450e9),
     "TPU v5e": (197e12, 100e9),
     "TPU v5p": (459e12, 200e9),
@@ -374,7 +374,7 @@ for t in (8192, 16384):
     print(f"ratio {communicate / compute:.2f}")
 
 # %% [markdown]
-# With sequence parallelism and ratios below one, collective matmuls (lesson 19) can hide the communication. At which M does the ratio reach one?
+# The next layer needs the sums, so both times add up. With sequence parallelism, blocks can be sent while others are multiplied (first Deeper section), and only the longer time counts. At which M are both equal?
 
 # %%
 chip, d, f = "H100, in a node", 8192, 28_672  # change these and run the cell again
@@ -395,18 +395,18 @@ for axes in (left, right):
     axes.xaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_major_formatter("{x:g}")
 equal = ", ".join(f"{limit:.1f} ({name})" for name, limit in limits.items())
-plots.show(f"Left: milliseconds of an MLP's forward pass. Right: their ratio, which is 1 at M = {equal}.")
+plots.show(f"Left: milliseconds of an MLP's forward pass. Right: communication time divided by computation time, which is 1 at M = {equal}.")
 
 # %% [markdown]
-# In bfloat16, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**. Beyond this limit, more devices save little time, because the communication time does not fall.
+# In bfloat16, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**. Beyond this limit, communication takes longer, and more devices do not shorten it.
 #
-# For f = 28,672, the limit is between 13 and 16 inside a node of H100s or along a closed ring of TPUs. So all eight GPUs of a node are useful. Between nodes, the limit is only 2.4, so on H100s tensor parallelism usually stays inside a node. The backward pass computes twice as much as the forward pass and communicates the same amount, so its limit is almost twice as high.
+# For f = 28,672, the limit is between 13 and 16 in a node of H100s or on a closed ring of TPUs, so all eight GPUs of a node are useful. With one GPU per node, it is 2.4. Whole nodes share eight network cards, so their limit is 12.6, less than the 16 GPUs of two nodes. So on H100s, tensor parallelism usually stays inside a node. The backward pass computes twice as much and communicates the same amount, so its limit is almost twice as high.
 #
 # The core ends here.
 
 # %% [markdown]
 # ## Deeper: communicate while you multiply
-# *The exercise "Reduce-scatter during a product" needs this section.* With sequence parallelism, the first product waits for the all-gather. In the backward pass, all-gather and reduce-scatter swap roles. Korthikanti et al. store only a shard of the tokens and gather them again in the backward pass, while the gradient of the gathered tokens is computed. Lesson 19 showed an alternative, the collective matmul. The blocks of tokens are passed around a ring. A device can multiply the block that it has while it receives the next one. In lesson 19, each product was an addend of the result. Here, each product gives some **rows** of the result.
+# *The exercise "Reduce-scatter during a product" needs this section.* With sequence parallelism, the first product waits for the all-gather. The collective matmul of lesson 19 avoids this wait. The blocks of tokens are passed around a ring. A device can multiply the block that it has while it receives the next one. In lesson 19, each product was an addend of the result. Here, each product gives some **rows** of the result.
 
 
 # %%
@@ -442,7 +442,7 @@ with jax.set_mesh(row):
     print("largest difference:", jnp.abs(products[0](block, columns) - products[1](block, columns)).max())
 
 # %% [markdown]
-# One all-gather is replaced by eight permutes, and both programs compute the same result. The permute of the last iteration is not needed, but it keeps the code short. The second product of the MLP ends with a reduce-scatter. There, the partial *sums* can be passed from device to device. You write this in the exercise.
+# One all-gather is replaced by eight permutes, and both programs compute the same result. The permute of the last iteration is not needed, but it keeps the code short. The second product of the MLP ends with a reduce-scatter. Its partial *sums* can be passed around the ring in the same way, as you write in the exercise. In the backward pass, Korthikanti et al. gather the tokens again, instead of storing them, while another gradient is computed.
 #
 # ## Deeper: the embedding and the loss over a partitioned vocabulary
 # *The exercise "A loss over a partitioned vocabulary" needs this section.* The table of an embedding has one row for each word of the vocabulary. With 128,000 words and a width of 8,192, it takes 2 GB in bfloat16. If its rows are partitioned along `model`, each device looks up the words whose rows it stores. It uses zeros for all other words. An all-reduce adds these results, so each word gets its row. The next cell writes this lookup in Manual mode and in Explicit mode.
@@ -467,7 +467,7 @@ for lookup in (manual_lookup, explicit_lookup):
     print_collectives(lookup.lower(table, words).compile(), mesh)
 
 # %% [markdown]
-# Both programs have the same all-reduce. At the end of a model, a matrix of the same shape computes a score (logit) for each word. For 4,096 tokens, these scores take 2 GB in float32, so they should stay partitioned. The loss needs only three numbers for each token: the largest score, the sum of the exponentials, and the score of the target word. In Explicit mode, each reduction over the partitioned axis becomes a small all-reduce. Compare the sizes of these all-reduces with the 40 scores of each token.
+# Both programs have the same all-reduce. At the end of a model, the hidden vectors are multiplied by a matrix of the same shape, which gives a score (logit) for each word. For 4,096 tokens, these scores take 2 GB in float32, so they should stay partitioned. The loss needs only three numbers for each token: the largest score, the sum of the exponentials, and the score of the target word. In Explicit mode, each reduction over the partitioned axis becomes a small all-reduce. Compare the sizes of these all-reduces with the 40 scores of each token.
 
 
 # %%
@@ -483,7 +483,7 @@ print("gradient:")
 print_collectives(jax.jit(jax.grad(word_loss, argnums=(0, 1))).lower(table, hidden, words).compile(), mesh)
 
 # %% [markdown]
-# Each device has two tokens, so an all-reduce along `model` returns two elements for each reduction. The compiler merged two reductions into the all-reduce of four elements. No device gathers 40 scores. The two larger all-reduces of the gradient return shards of the gradients of `hidden` and of the table. The loss does not look up the score of the target word with `scores[i, words[i]]`, because this would index a partitioned axis. The comparison with `jnp.arange` is elementwise.
+# Each device has two tokens, so an all-reduce along `model` returns two elements for each reduction. The compiler merged two reductions into the all-reduce of four elements. No device gathers 40 scores. The two larger all-reduces of the gradient return shards of the gradients of `hidden` and of the table. The loss does not look up the score of the target word with `scores[i, words[i]]`, because indexing a partitioned axis is ambiguous (lesson 17). The comparison with `jnp.arange` is elementwise.
 #
 # ## Deeper: meshes with three axes
 # Large models combine several kinds of parallelism. This example combines data parallelism, FSDP and tensor parallelism on a mesh with three axes. The batch is partitioned along `data` and `fsdp`. The weights are partitioned along `fsdp` and `model`. They are gathered along `fsdp` only, so each device computes with its part along `model`. In the program, look for the axis of each collective.
@@ -512,10 +512,10 @@ plots.show_shardings({"w1": params["w1"], "w2": params["w2"]}, "Two weights on a
 # Each kind of parallelism has its own collectives.
 #
 # - FSDP gathers the weights along `fsdp` and reduce-scatters their gradients.
-# - Tensor parallelism all-reduces the result along `model`.
+# - Tensor parallelism all-reduces the result along `model`. In the backward pass, it adds nothing here, because the input needs no gradient.
 # - Data parallelism all-reduces the gradients along `data`. A small all-reduce along `data` and `fsdp` averages the loss.
 #
-# This program all-reduces 16,384 elements along `data` **before** it reduce-scatters them along `fsdp`. JAX does not cast the weights to values that vary along `data` until after the all-gather, and the backward pass runs in the reverse order. If you cast the weights before the all-gather, the reduce-scatter comes first.
+# This program all-reduces 16,384 elements along `data` **before** it reduce-scatters them along `fsdp`. JAX casts the weights to values that vary along `data` only after the all-gather, and the backward pass runs in the reverse order. If you cast the weights before the all-gather, the reduce-scatter comes first.
 
 
 # %%
@@ -534,7 +534,7 @@ with jax.set_mesh(cube):
 #
 # The last axis of a mesh varies fastest in the order of the devices. So in this mesh, devices along `model`, which communicate most often, have consecutive numbers. `jax.make_mesh` also takes the topology of TPUs into account.
 #
-# The next figure shows the collectives of a training step of a whole transformer block, also read from its compiled program. It calls the axis of tensor parallelism `tensor`. Its weights are cast after the gather, as in the first program above, so 6,144 elements are all-reduced along `data` before the reduce-scatters. The backward pass has only one all-reduce along `tensor`, because the input of the block needs no gradient here.
+# The next figure shows the collectives of a training step of a whole transformer block, also read from its compiled program. It calls the axis of tensor parallelism `tensor`. Its weights are cast after the gather, as in the first program above, so 6,144 elements are all-reduced along `data` before the reduce-scatters. The backward pass has only one all-reduce along `tensor`, between the two layers.
 #
 # ![Thirteen collectives of one training step of a transformer block on two by two by two devices, in the order of execution. Four all-gathers along fsdp gather the weights. Two all-reduces along tensor add heads and hidden units, and a small one along data and fsdp averages the loss. In the backward pass, an all-reduce along tensor, one along data for all gradients, and four reduce-scatters along fsdp follow.](../images/parallel_step_3d.svg)
 #
@@ -544,9 +544,11 @@ with jax.set_mesh(cube):
 # | FSDP | weights and gradients | for every layer | links of medium speed |
 # | tensor | activations | several times per layer | the fastest links |
 #
-# FSDP or tensor parallelism? Suppose a group of devices computes an MLP for t tokens in a step. With FSDP, each device gathers the 2 d f weights twice and reduce-scatters their gradients once, so it sends about 6 d f elements. With tensor parallelism, it takes part in two all-reduces of t d elements, one in each pass, and sends about 4 t d. So tensor parallelism sends less for fewer than 1.5 f tokens, or about 43,000 for the MLP of the core. *Context parallelism* is yet another kind. Like sequence parallelism, it partitions the tokens, but in attention too, where the devices exchange keys and values.
+# FSDP or tensor parallelism? Suppose a group of devices computes an MLP for t tokens in a step. With FSDP, each device gathers the 2 d f weights, usually again in the backward pass (lesson 18), and reduce-scatters their gradients, so it sends about 6 d f elements. With tensor parallelism, it takes part in two all-reduces of t d elements, one in each pass, and sends about 4 t d. So tensor parallelism sends less for fewer than 1.5 f tokens, or about 43,000 for the MLP of the core. However, FSDP can gather the next weights during a computation, while the next layer waits for the sums of tensor parallelism.
 #
-# You can also partition one weight along two mesh axes, `P("x", "y")`, without gathering it. The activations are then partitioned along both axes too, and each product needs smaller collectives along both. [Pope et al. 2022](https://arxiv.org/abs/2211.05102) use such layouts for inference with few tokens, where gathered weights would be much larger than the activations.
+# *Context parallelism* is yet another kind. Like sequence parallelism, it partitions the tokens, but in attention too, where the devices exchange keys and values.
+#
+# You can also partition one weight along two mesh axes, `P("x", "y")`, without gathering it. The activations are then partitioned along both axes too, and each product needs collectives along both, of smaller shards. [Pope et al. 2022](https://arxiv.org/abs/2211.05102) use such layouts for inference with few tokens, where gathered weights would be much larger than the activations.
 #
 # ## Deeper: what compilers for accelerators do
 # The programs of this notebook were compiled for simulated CPUs. Which collectives do other compilers choose? First, we write sequence parallelism in Auto and in Explicit mode. Both functions state that the result is partitioned by tokens, so a reduce-scatter would suffice.
@@ -580,7 +582,7 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 # | sequence parallelism, Explicit | all-gather of 524,288, all-reduce of 524,288 | all-gather of 524,288, reduce-scatter of 262,144 | as on TPUs |
 # | sequence parallelism, `shard_map` | all-gather of 524,288, reduce-scatter of 262,144 | the same | the same |
 #
-# In these programs, the compilers for accelerators add both contributions to the gradient of the input before they communicate. They also use a reduce-scatter where the result is partitioned. So Explicit code that sends more than necessary on CPUs can have the same collectives as Manual code on accelerators. With very small arrays, the compiler for TPUs replaced a reduce-scatter by an all-reduce, even in Manual mode. Inspect the program of your accelerator at your sizes.
+# In these programs, the compilers for accelerators add both contributions to the gradient of the input before they communicate. They also use a reduce-scatter where the result is partitioned. So Explicit code that sends too much on CPUs can compile to the same collectives as Manual code on an accelerator. With very small arrays, the compiler for TPUs replaced a reduce-scatter with an all-reduce, even in Manual mode. Inspect the program of your accelerator at your sizes.
 #
 # ## Deeper: older code
 #
@@ -591,30 +593,30 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 # | `PositionalSharding(devices).reshape(4, 2)` | `jax.make_mesh((4, 2), ("data", "model"))` and `P` |
 # | `xmap` with named axes for model parallelism | `jax.shard_map` |
 # | the functions `f` and `g` of Megatron-LM | `f` is `jax.lax.pcast(x, "model", to="varying")`, and `g` is `jax.lax.psum(y, "model")` |
-# | `flax.linen.with_partitioning`, logical axis rules | in NNX, an `out_sharding` in the metadata of a Param |
+# | `flax.linen.with_partitioning` | in NNX, an `out_sharding` in the metadata of a Param |
 #
 # ## Deeper: the rates of the estimate
-# The core uses these rates, computed from the manufacturers' specifications. Each bandwidth counts only the data that one device sends.
+# The core uses these rates, computed from the manufacturers' specifications. Each bandwidth is that of one direction, from one device.
 #
 # | | peak in bfloat16 | one device sends | source |
 # |---|---|---|---|
 # | H100 SXM, in a node | 989 TFLOP/s | 450 GB/s | [NVIDIA](https://www.nvidia.com/en-us/data-center/h100/): 1,979 TFLOP/s with sparsity, NVLink 900 GB/s in both directions together |
-# | H100, between nodes | 989 TFLOP/s | 50 GB/s | [DGX H100](https://www.nvidia.com/en-us/data-center/dgx-h100/): a network card with 400 Gbit/s for each GPU |
+# | H100, one per node | 989 TFLOP/s | 50 GB/s | [DGX H100](https://www.nvidia.com/en-us/data-center/dgx-h100/): a network card with 400 Gbit/s for each GPU |
 # | TPU v5e, along one axis | 197 TFLOP/s | 100 GB/s | [Google Cloud](https://cloud.google.com/tpu/docs/v5e): 400 GB/s in both directions, on four links in two axes |
 # | TPU v5p, along one axis | 459 TFLOP/s | 200 GB/s | [Google Cloud](https://cloud.google.com/tpu/docs/v5p): 1,200 GB/s in both directions, on six links in three axes |
 #
-# For TPUs, we assume a closed ring along one axis, on which each device sends in both directions at once. It then sends half of the data over each of its two links along this axis. A link of a TPU v5e sends 50 GB/s, and a link of a TPU v5p sends 100 GB/s. With one direction only, or without a closed ring, count half of this bandwidth. A TPU v5e has closed rings only along an axis of 16 chips, so the limit on a shorter axis is 8.3. A TPU v5p has them only in slices of at least 4 x 4 x 4 chips.
+# For TPUs, we assume a closed ring along one axis, on which each device sends in both directions at once. It then sends half of the data over each of its two links along this axis. A link of a TPU v5e sends 50 GB/s, and a link of a TPU v5p sends 100 GB/s. With one direction only, or without a closed ring, count half of this bandwidth. A TPU v5e has closed rings only along an axis of 16 chips, so the limit on a shorter axis is 8.3, and the curve of the figure holds at M = 16 only. If M spans two axes, count the bandwidth twice. A TPU v5p has them only in slices of at least 4 x 4 x 4 chips.
 #
-# The same formula gives other limits for other parts of a model. A gated MLP has three products, 6 t d f operations, and the same all-reduce. So its limit is 1 + 1.5 f · bandwidth / peak, which is 20.6 in a node of H100s, 22.8 for TPU v5e and 19.7 for TPU v5p. The four products with the weights of attention take 8 t d² operations for one all-reduce, so their limit is 1 + 2 d · bandwidth / peak. With d = 8192, this is 8.5 in a node of H100s, 9.3 for TPU v5e and 8.1 for TPU v5p. In a backward pass, which computes twice as much, bandwidth / peak counts twice.
+# The same formula gives other limits for other parts of a model. A gated MLP has three products, 6 t d f operations, and the same all-reduce. So its limit is 1 + 1.5 f · bandwidth / peak, which is 20.6 in a node of H100s, 22.8 for TPU v5e and 19.7 for TPU v5p. The four products with the weights of attention take 8 t d² operations for one all-reduce, so their limit is 1 + 2 d · bandwidth / peak. With d = 8192, this is 8.5 in a node of H100s, 9.3 for TPU v5e and 8.1 for TPU v5p. With one key head and one value head for every eight query heads, these products take 4.5 t d² operations, and the limit in a node of H100s is 5.2. For a backward pass, which computes twice as much, double bandwidth / peak in these formulas.
 #
-# The scaling book [derives limits on M](https://jax-ml.github.io/scaling-book/training/). All rates are peaks, so real times are longer. If computation and communication overlap, only the longer time counts. Between nodes, we assume that each device sends all of its data to another node. If an all-reduce first adds inside each node, tensor parallelism can [span two nodes](https://jax-ml.github.io/scaling-book/gpus/).
+# The scaling book [derives limits on M](https://jax-ml.github.io/scaling-book/training/). All rates are peaks, so real times are usually longer. Switches that add in the network (NVLink SHARP) can shorten an all-reduce. The row "one per node" assumes that each device sends all of its data to another node. Rings through whole nodes leave each node only once and can use all eight network cards, 400 GB/s together. The book derives that tensor parallelism can [span two nodes](https://jax-ml.github.io/scaling-book/gpus/).
 
 # %% [markdown]
 # ## Summary
 #
 # | you want | you write |
 # |---|---|
-# | to partition a product without communication | the weight by columns, `P(None, "model")` |
+# | a product that communicates nothing in the forward pass | the weight by columns, `P(None, "model")` |
 # | an MLP or attention with one all-reduce | columns, then rows, `P("model", None)` |
 # | the all-reduce on Explicit axes | `jnp.matmul(h, w2, out_sharding=P("data"))` |
 # | the all-reduce in Manual mode | `jax.lax.psum(h @ w2, "model")` |

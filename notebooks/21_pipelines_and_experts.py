@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 21 · Pipelines and experts: models too large for one device
 #
-# *The core takes about 35 minutes. Thirteen "Deeper" sections can be skipped. Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run a pipeline, send tokens to experts on other devices, and compare what each kind of parallelism communicates.
+# *The core takes about 35 minutes. Thirteen "Deeper" sections are optional (one exercise needs one of them). Then do [the exercises](../exercises/21_pipelines_and_experts/21_pipelines_and_experts.ipynb).* After the core, you can run a pipeline, send tokens to experts on other devices, and compare what each kind of parallelism communicates.
 #
 # **Prerequisites.** `scan` (lesson 08), FSDP (18), `shard_map`, its collectives and `pcast` (19). Try to answer these questions from memory.
 #
@@ -41,14 +41,14 @@ rng = np.random.default_rng(21)
 
 # %% [markdown]
 # ## Layers on different devices
-# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** The layers of one device are a *stage*, which needs the results of the stage before it. If the whole batch passed through the stages undivided, only one of them would work at a time. In **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**, the batch is split into [micro-batches](../docs/glossary.md#micro-batch), so that stages can work on different micro-batches at once.
+# FSDP communicates all parameters in every step. **What if each device keeps some of the layers and sends only activations?** The layers of one device are a *stage*, which needs the results of the stage before it. If the batch were not divided, only one stage would work at a time. In **[pipeline parallelism](../docs/glossary.md#pipeline-parallelism)**, the batch is split into [micro-batches](../docs/glossary.md#micro-batch), so that several stages work at once.
 #
 # ![A pipeline of four stages with six micro-batches. Each row is a device, each column a time step. Micro-batch 0 moves along the diagonal from stage 0 to stage 3, and the next micro-batches follow one step behind. In the first three and the last three steps, some devices are idle. Below, the gradients move back from stage 3 to stage 0.](../images/pipeline_ticks.svg)
 #
 # ## The bubble
-# In the figure, the forward passes take 9 time steps, and each stage works in 6 of them. It is idle in the other three, the **[bubble](../docs/glossary.md#bubble)**. [GPipe](https://arxiv.org/abs/1811.06965) runs all forward passes, and then all backward passes from the last stage to the first. With S equal stages and M micro-batches, each direction takes M + S - 1 steps. A stage works in M of them, so the idle fraction is (S - 1) / (M + S - 1).
+# In the figure, the forward passes take 9 time steps, and each stage works in 6 of them. The other three are the **[bubble](../docs/glossary.md#bubble)**. [GPipe](https://arxiv.org/abs/1811.06965) runs all forward passes, and then all backward passes from the last stage to the first. With S equal stages and M micro-batches, each direction takes M + S - 1 steps. A stage works in M of them, so the idle fraction is (S - 1) / (M + S - 1).
 #
-# We simulate the forward passes. A stage starts once it is free and its input has arrived.
+# We simulate the forward passes. A stage starts a micro-batch once it is free and its input has arrived.
 
 # %% [markdown] predict="pipeline-bubble"
 # A pipeline has 4 stages and 12 micro-batches. You double both. How does the idle fraction change?
@@ -77,13 +77,13 @@ for stages, marker in ((2, "o"), (4, "s"), (8, "^")):
     axes.plot(counts, idle, marker, color=plots.INK, markersize=4)
 axes.set(xscale="log", xlabel="micro-batches M", ylabel="idle fraction", xticks=counts, xticklabels=counts)
 axes.legend(title="lines: formula, points: simulation", alignment="left")
-plots.show(f"The points lie on the lines of the formula. With eight stages, {idle[0]:.0%} to {idle[-1]:.0%} is idle.")
+plots.show(f"The points lie on the lines of the formula. With eight stages, each is idle for {idle[0]:.0%} to {idle[-1]:.0%} of the time.")
 
 # %%
 figures.pipeline(stages=4, micro_batches=6, schedule="GPipe")  # for 1F1B, see "Deeper: schedules and memory"
 
 # %% [markdown]
-# In this figure, a backward pass takes two steps. For a small bubble, use many more micro-batches than stages. Each micro-batch needs at least one example on each device, which limits M.
+# In this figure, a backward pass takes two time steps. For a small bubble, use many more micro-batches than stages. Each micro-batch needs at least one example on each device.
 #
 # ## A pipeline in shard_map
 # Our network has eight residual blocks. The mesh has four stages, with two data-parallel devices each, so each stage stores two blocks.
@@ -102,7 +102,7 @@ def block(x, p):
     return x + jnp.tanh(x @ p["w1"] + p["b1"]) @ p["w2"], None
 
 
-def all_blocks(weights, x):  # one device, or one stage
+def all_blocks(weights, x):  # all blocks of weights: eight, or the two of a stage
     return jax.lax.scan(block, x, weights)[0]
 
 
@@ -112,7 +112,7 @@ def all_blocks(weights, x):  # one device, or one stage
 
 # %%
 def pipeline(params, xs, apply=all_blocks):
-    """Code of one device. xs (M, B, width): micro-batches. Returns the results of this stage in the last M iterations."""
+    """Code of one device. xs (M, B, width): its part of the micro-batches. Returns the results of this stage in the last M iterations."""
     last, me, count = jax.lax.axis_size("stage") - 1, jax.lax.axis_index("stage"), len(xs)
     to_next = [(i, i + 1) for i in range(last)]  # stage 0 receives zeros, and ignores them
     xs = jax.lax.pcast(xs, "stage", to="varying")  # so the initial carry varies along stage, as received values do
@@ -127,7 +127,7 @@ def pipeline(params, xs, apply=all_blocks):
 
 
 # %% [markdown]
-# The last stage has the first result of the whole network in iteration S - 1, so the slice `[last:]` removes the iterations before it. The other stages return the results of earlier layers, so the loss uses 0 in place of their errors. Then the `psum` along `stage` gives all stages the error of the last one, and the `pmean` averages over the devices along `data`.
+# The last stage has the first result of the whole network in iteration S - 1, so the slice `[last:]` removes the iterations before it. The other stages return the results of earlier layers, so the loss uses 0 in place of their errors. The `psum` along `stage` then gives every stage the error of the last one, and the `pmean` averages over the devices along `data`.
 
 
 # %%
@@ -157,7 +157,7 @@ for one in list_collectives(pipelined, params, *batches):
     print(f"{one.kind} of {one.elements} elements, {one.times} times")
 
 # %% [markdown]
-# Both losses agree. The permute sends 8 examples of a micro-batch in each of 12 + 4 - 1 = 15 iterations. The all-reduces of one element are the `psum` and the `pmean` of the loss.
+# The losses agree. The permute sends 8 examples of 16 elements in each of 12 + 4 - 1 = 15 iterations. The all-reduces of one element are the `psum` and the `pmean` of the loss.
 #
 # ## The backward pipeline
 # The transpose of a permute is a permute in the opposite direction. So **`jax.grad` derives the backward pipeline**.
@@ -169,7 +169,7 @@ for one in list_collectives(pipelined, params, *batches):
 #
 # - [ ] the gradients of the two devices are not added | JAX inserts the missing casts, so the gradients are still added.
 # - [x] the gradients are all-reduced in every iteration | Right. JAX casts where the parameters are used, inside the loop. So the transposes of these casts are in the backward loop.
-# - [ ] nothing, because JAX all-reduces the sum over all iterations | The all-reduce takes place where the cast was. Only a cast before the loop has its all-reduce after the backward loop.
+# - [ ] nothing, because JAX all-reduces the sum over all iterations | The all-reduce takes place where the cast was. Only a cast before the loop moves the all-reduce after the backward loop.
 
 # %%
 with jax.set_mesh(None):
@@ -187,7 +187,7 @@ for cast in ((), ("data",)):
 # A block has 16 · 32 + 32 + 32 · 16 = 1056 parameters. Without the cast, there are 30 all-reduces, for 15 iterations and two blocks of a stage. With the cast, the gradients of both blocks are all-reduced once, after the loop.
 #
 # ## Experts
-# A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** replaces the MLP of a layer with many MLPs, the *experts*. A *router* chooses one or a few experts per token, so the work per token does not grow with the number of experts.
+# A **[mixture of experts](../docs/glossary.md#mixture-of-experts)** replaces the MLP of a layer with many MLPs, the *experts*. A *router* chooses one or a few experts per token (a row of activations), so the work of the MLPs per token does not grow with their number.
 #
 # The router is a matrix that computes one logit per expert. In *top-1 routing*, a token goes to the expert with the largest logit. The result is multiplied by the softmax probability of this expert, the *gate*. The choice itself has no gradient, so the router learns through the gate only.
 
@@ -220,9 +220,9 @@ print("tokens for each expert:", popular, "  mean:", TOKENS // EXPERTS)
 # %% [markdown]
 # One expert gets more than three times as many tokens as another. But array shapes in compiled programs are static, so each device reserves a fixed number of places for each expert, the **[capacity](../docs/glossary.md#expert-capacity)**.
 #
-# 1. *Routing* chooses an expert for each token and assigns it the expert's next free place. If none is free, the token is *dropped*.
+# 1. *Routing* chooses an expert for each token and assigns the token to the expert's next free place. If none is free, the token is *dropped*.
 # 2. *Dispatch* copies the tokens into a buffer of shape (experts, capacity, width).
-# 3. *Combine* copies the results back. A dropped token's result is 0, so a residual block leaves it unchanged.
+# 3. *Combine* copies the results back. A dropped token's result is 0, so a residual block leaves the token unchanged.
 #
 # Four tokens with the values 10, 20, 30 and 40 choose experts 1, 0, 1 and 1, with a capacity of 2. Expert 0 changes the sign, and expert 1 multiplies by 100. Which token is dropped?
 
@@ -240,14 +240,14 @@ with jax.set_mesh(None):
     print("places:", places(choice))
 
 # %% [markdown]
-# Token 30 is the second token of expert 1, so its place is 1. Token 40 has place 2, so it is dropped. For each of the remaining tokens, the mask has a 1 at its place.
+# Places count from 0. Token 30 is the second token of expert 1, so its place is 1. Token 40 has place 2, so it is dropped. A *mask* marks the place of each remaining token with a 1.
 
 
 # %%
 def dispatch_mask(choice, capacity):
     """choice (tokens, experts), one-hot -> (tokens, experts, capacity), with a 1 at the place of each token."""
-    slot = jax.nn.one_hot(places(choice), capacity)  # zeros for places beyond the capacity
-    return choice[:, :, None] * slot[:, None]  # only for the chosen expert
+    at_place = jax.nn.one_hot(places(choice), capacity)  # zeros for places beyond the capacity
+    return choice[:, :, None] * at_place[:, None]  # only for the chosen expert
 
 
 with jax.set_mesh(None):
@@ -259,7 +259,7 @@ print("buffer of expert 0:", buffer[0], "  of expert 1:", buffer[1])
 print("combined:", combined)
 
 # %% [markdown]
-# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. Each device fills a buffer from its own tokens. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e. There, row i of the received buffer contains the tokens of device i. A second all-to-all returns the results. The figure adds a second device to the example.
+# In **[expert parallelism](../docs/glossary.md#expert-parallelism)**, the experts are on different devices, here one on each. The same mesh axis partitions the tokens, and each device fills a buffer from its own. An [all-to-all](../docs/glossary.md#all-to-all) sends row e of every buffer to device e. There, row i of the received buffer contains the tokens of device i. A second all-to-all returns the results.
 #
 # ![Two devices with four tokens each and one expert each, with a capacity of two. Tokens are coloured by their expert. Each device copies its tokens into a buffer with a row for each expert, and drops the fourth token. An all-to-all exchanges the rows, so that device 0 has the tokens of both devices for expert 0, and device 1 those for expert 1. After a second all-to-all, each device combines the results of its own tokens. The result of a dropped token is 0.](../images/expert_dispatch.svg)
 
@@ -280,7 +280,7 @@ def experts_layer(experts, router, x, capacity):
 
 
 # %% [markdown]
-# With a capacity of 64, each of the 64 tokens of a device has a place.
+# A capacity of 64 drops no token.
 
 
 # %%
@@ -297,12 +297,12 @@ for one in list_collectives(parallel_layer(64), *placed):
     print(f"{one.kind} of {one.elements} elements in groups of {one.group_size}")
 
 # %% [markdown]
-# The values match the reference. Each all-to-all exchanges a buffer of 8 · 64 · 16 elements.
+# The values match. Each all-to-all exchanges a buffer of 8 · 64 · 16 elements.
 
 # %% [markdown] predict="moe-capacity"
 # If the 64 tokens of a device chose the 8 experts equally often, 8 places would suffice. The *capacity factor* is the capacity divided by this number. How many tokens are dropped at a factor of 1?
 #
-# - [ ] none | A router does not distribute tokens evenly, as the counts above show.
+# - [ ] none | The router is uneven, as the counts above show.
 # - [x] more than a tenth of them | Right. Even random routing of 64 tokens is uneven.
 # - [ ] the program fails | A place out of bounds only makes the row of the mask zero.
 
@@ -331,11 +331,11 @@ plots.show(
 # |---|---|---|
 # | data parallelism (DP) | all parameters | gradients |
 # | FSDP (lesson 18) | a shard of each parameter | parameters and gradients |
-# | tensor parallelism (TP, lesson 20) | a shard of each parameter | activations, four times for each layer |
+# | tensor parallelism (TP, lesson 20) | a shard of each parameter | activations, in four all-reduces per layer |
 # | pipeline (PP) | some of the layers | activations between stages, and their gradients |
 # | expert parallelism (EP) | some of the experts, all other parameters | tokens, for each layer with experts, and gradients of the other parameters |
 #
-# With a large batch, computing takes long enough to hide the communication of parameters, so FSDP is often the best choice. TP then sends the most, so it needs the fastest links. PP sends the least, so it suits slow links, but has a bubble. Large models combine several axes.
+# If the model fits on a device, use DP. If not, FSDP is often the best choice: with a large batch, computing hides its communication. TP then sends the most and needs the fastest links. PP sends far less than TP, so it suits slower links, but has a bubble. EP is for layers with experts. Large models combine several axes.
 #
 # The core ends here.
 
@@ -394,7 +394,7 @@ print("type of the trained weights:", jax.typeof(trained["w1"]))
 # | tensor parallelism (TP) | four all-reduces of activations in each layer (lesson 20) | 4 L · 2 r B d |
 # | pipeline (PP) | permutes of activations, and of their gradients | 2 B d |
 #
-# Computing takes 6 operations for each token and parameter, and PP adds the bubble. We store only the activations between layers, and ignore the time to recompute the others (lesson 15). A stored parameter takes 16 bytes (lesson 18). We plan for [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p), and assume that each device sends over one of its links.
+# Computing takes 6 operations for each token and parameter, and PP adds the bubble. We store only the activations between layers, and ignore the time to recompute the others (lesson 15). A stored parameter takes 16 bytes, with its gradient and Adam's moments (lesson 18). We plan for [TPU v5p](https://docs.cloud.google.com/tpu/docs/v5p), and assume that each device sends bfloat16 over one link in one direction.
 
 # %%
 # Stated for a chip: 95 GB, 459 TFLOP/s in bfloat16, and 1200 GB/s over its six links in both directions together.
@@ -416,7 +416,7 @@ def plan(P, layers, width, batch, sequence, n, chip=V5P, micro_batches=32):
 
 
 # %% [markdown]
-# A model has 8 billion parameters, and a step has 32 sequences of 8,192 tokens. Which kinds fit, and which is fastest?
+# A model has 8 billion parameters, and a step has 32 sequences of 8,192 tokens. Which kinds fit into memory, and which is fastest?
 
 
 # %%
@@ -429,15 +429,15 @@ def print_plan(table, chip=V5P):
 print_plan(plan(P=8e9, layers=32, width=4096, batch=32, sequence=8192, n=32))
 
 # %% [markdown]
-# - DP stores 16 · 8 = 128 GB on every device, which is too large.
-# - FSDP stores 1/32 of it. Sending takes 0.47 s, less than computing.
+# - DP stores 128 GB of state, and activations, on every device, which is too large.
+# - FSDP stores 1/32 of this state. Sending takes 0.47 s, less than computing.
 # - TP sends all activations in every layer, which takes more than ten times as long as sending with FSDP.
 # - PP sends the least, but the bubble of 32 stages with 32 micro-batches almost doubles the time.
 #
 # So FSDP is best for this model.
 #
 # ### A model with experts
-# In expert parallelism (EP), each device stores one expert of every layer, and all other parameters. The gradients of the other parameters are all-reduced, as in DP. Each layer has four all-to-alls of the B / N tokens of a device, two in the forward and two in the backward pass. On a one-way ring, a block crosses N / 2 links on average, and every device on its way forwards it. So for the tokens, each link carries 4 (N - 1) / 2 · L B d / N elements (4 r L B d / N with direct links). Each token uses one of the N experts, so computing counts only its parameters.
+# In expert parallelism (EP), each device stores one expert of every layer, and all other parameters. The gradients of the other parameters are all-reduced, as in DP. Each layer needs four all-to-alls of a device's B / N tokens, two in each pass. On a one-way ring, a block crosses N / 2 links on average, and every device on its way forwards it. So for the tokens, each link carries 4 (N - 1) / 2 · L B d / N elements (4 r L B d / N with direct links). Each token uses one expert per layer, so computing counts only this expert and the other parameters.
 
 
 # %%
@@ -456,10 +456,10 @@ print("32 experts of 4 billion parameters, and 1 billion other parameters")
 print_plan(plan_experts(128e9, 1e9, layers=32, width=4096, batch=32, sequence=8192, n=32))
 
 # %% [markdown]
-# FSDP gathers all experts, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 1.4 s on a ring. This is much less, but longer than computing, so with this one-way ring, PP is faster in spite of its bubble. Over a ring in both directions, EP would send for 0.36 s, and over direct links for 0.12 s, and be the fastest.
+# FSDP gathers all experts twice and reduce-scatters their gradients, which takes 7.5 s. EP sends tokens and the gradients of the other parameters, which takes 1.4 s on a ring. This is still longer than computing, so on a one-way ring, PP is faster in spite of its bubble. On a ring in both directions, EP would send for 0.36 s, over direct links for 0.12 s, and be the fastest.
 #
 # ### When FSDP reaches its limit
-# FSDP sends parameters, so its cost does not depend on the batch. Computing takes longer for a larger batch. Above which batch size does computing take longer than sending? We plan the model with 8 billion parameters for several batches.
+# FSDP sends parameters, so its sending time does not depend on the batch. Above which batch size does computing take longer than sending? We plan the model with 8 billion parameters for several batches.
 
 # %%
 batches_in_tokens, n = 2.0 ** np.arange(13, 25), 32
@@ -477,16 +477,16 @@ axes.set(xscale="log", yscale="log", xlabel="tokens per step", ylabel="seconds")
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 cross = lines["FSDP"][0] / compute[0] * batches_in_tokens[0]  # computing is proportional to the tokens
 plots.show(
-    f"Seconds of a step on 32 devices against its tokens. Sending with FSDP takes {lines['FSDP'][0]:.2f} s for any "
+    f"Time of a step on 32 devices against the tokens per step. Sending with FSDP takes {lines['FSDP'][0]:.2f} s for any "
     f"batch, and computing takes longer above {cross:,.0f} tokens. Sending with TP and PP grows with the batch, "
     f"as computing does."
 )
 
 # %% [markdown]
-# The lines cross at 142,000 tokens, about 4,400 on each device. For any larger batch, sending with FSDP can be hidden behind computing. TP and PP send activations, so the ratio of their sending to computing is fixed. With 32 devices, TP takes longer to send than to compute for every batch. With four devices, it would not. If N grows and the batch stays the same, computing becomes shorter, but FSDP still sends all parameters. Then a second axis is needed, such as TP along the fastest links.
+# The lines cross at 142,000 tokens, about 4,400 on each device (740 if it used all six links). Above this batch, sending with FSDP can be hidden, and above 2.8 million tokens, PP sends more than FSDP. TP and PP send activations, so the ratio of their sending to computing is fixed. With 32 devices, TP takes longer to send than to compute for every batch, unlike with four. If N grows and the batch stays the same, computing becomes shorter, but FSDP still sends all parameters. Then a second axis is needed, such as TP along the fastest links.
 #
 # ## Deeper: schedules and memory
-# A *schedule* is the order in which each stage performs its forward (F) and backward (B) passes. GPipe performs all forward passes first. *1F1B* (one forward, one backward) starts each backward pass as early as possible.
+# A *schedule* is the order in which each stage performs its forward (F) and backward (B) passes. GPipe performs all forward passes first. *1F1B* (one forward, one backward) alternates the two after a few forward passes, so backward passes start early.
 
 
 # %%
@@ -572,7 +572,7 @@ for count in (8, 32):
         print(f"{count:2d} micro-batches, {order.__name__:18s} stages 0 to 3 store at most {stored}")
 
 # %% [markdown]
-# With GPipe, each stage stores all M micro-batches. With 1F1B, the number does not depend on M, so M can be large. `jax.grad` of a scan performs all forward passes first, as in GPipe. For another order, compute the backward passes explicitly with `jax.vjp`. `jax.checkpoint` (lesson 15) reduces the memory of both schedules. The next cell compiles the gradient of the pipeline for 4 to 32 micro-batches of the same size. How fast does the temporary memory grow, with and without `jax.checkpoint`?
+# With GPipe, each stage stores all M micro-batches. With 1F1B, it stores at most S of them. So for a fixed batch, the memory falls as M grows. `jax.grad` of a scan performs all forward passes first, as in GPipe. For another order, compute the backward passes explicitly with `jax.vjp`. `jax.checkpoint` (lesson 15) reduces the memory of both schedules. The next cell compiles the gradient of the pipeline for 4 to 32 micro-batches of the same size. How fast does the temporary memory grow, with and without `jax.checkpoint`?
 
 
 # %%
@@ -601,7 +601,7 @@ plots.show(f"Temporary memory of one device for 4, 16 and 32 micro-batches.{told
 # ## Deeper: an interleaved schedule
 # *The exercise "An interleaved pipeline" needs this section.* More micro-batches reduce the bubble, and so do more, shorter stages per device. In an *interleaved* schedule, each of S devices has V short stages, and a micro-batch visits each device V times. On four devices with V = 2, device 0 has the stages 0 and 4, device 1 has the stages 1 and 5, and so on. After stage 3, device 3 sends the activations back to device 0.
 #
-# The micro-batches enter in groups of S. When the last micro-batch of a group has entered, the first one returns to device 0 for its second visit. The next group enters after the last visit of this group. We simulate the forward passes for V = 1, 2 and 4. A short stage takes 1 / V of the time.
+# The micro-batches enter in groups of S. When the last micro-batch of a group has entered, the first one returns to device 0 for its second visit. The next group enters after the last visit of this group to device 0. We simulate the forward passes for V = 1, 2 and 4. A short stage takes 1 / V of the time.
 
 
 # %%
@@ -622,10 +622,10 @@ for visits in (1, 2, 4):
     print(f"{visits} stages on each of 4 devices: idle {idle:.3f}, (S - 1) / (V M + S - 1) = {formula:.3f}")
 
 # %% [markdown]
-# With four stages on each device, the idle fraction falls from 27% to 9%. But a micro-batch is sent V S - 1 times instead of S - 1 times. [Zero-bubble schedules](https://arxiv.org/abs/2401.10241) fill the bubble with the gradients of weights, which no other stage waits for.
+# With four stages on each device, the idle fraction falls from 27% to 9%. But a micro-batch is sent V S - 1 times instead of S - 1 times. [Zero-bubble schedules](https://arxiv.org/abs/2401.10241) fill the bubble by computing weight gradients, for which no other stage waits.
 #
 # ## Deeper: balance the experts
-# There are two ways to make a router use all experts equally. The first is a [load-balancing loss](../docs/glossary.md#load-balancing-loss), as in the [Switch Transformer](https://arxiv.org/abs/2101.03961). For E experts it is E · Σ f · p, a sum over the experts. Here f is the fraction of the tokens that choose an expert, and p is the mean of its probability over all tokens. If both are uniform, the loss is 1. It is larger if experts with many tokens also have high probabilities. In training, you add it to the main loss with a small factor.
+# Two ways are common to make a router use all experts equally. The first is a [load-balancing loss](../docs/glossary.md#load-balancing-loss), as in the [Switch Transformer](https://arxiv.org/abs/2101.03961). For E experts it is E · Σ f · p, a sum over the experts. Here f is the fraction of the tokens that choose an expert, and p is the mean of its probability over all tokens. If both are uniform, the loss is 1. It is larger if experts with many tokens also have high probabilities. In training, you add it to the main loss with a small factor.
 #
 # The second way needs no gradient. [DeepSeek-V3](https://arxiv.org/abs/2412.19437) uses it together with a small loss. Each expert has a *bias*, which is added to its score for the choice, but not for the gate. (Here, the score is the logit.) After each step, the biases of experts with more tokens than the mean decrease by a constant, and the biases of experts with fewer tokens increase. The counts need a `psum`, because each device has only a part of the tokens.
 
@@ -667,7 +667,7 @@ plots.show(
 )
 
 # %% [markdown]
-# The fractions reach 1/8 after about 30 steps, then oscillate, because each step changes a bias by the same amount. Fewer tokens are dropped. The gate does not contain the bias, so the main loss has no gradient with respect to the bias.
+# The fractions come close to 1/8 after about 30 steps, then oscillate, because each step changes a bias by the same amount. Fewer tokens are dropped. The gate does not contain the bias, so the main loss has no gradient with respect to the bias.
 #
 # ## Deeper: the cost of the mask
 # Dispatch and combine multiply every token by every place of the buffer. How do the operations of these products compare with those of the experts?
@@ -704,10 +704,10 @@ with jax.set_mesh(None):
     print(f"flops: needed {needed:,}, ragged_dot {ragged.cost_analysis()['flops']:,.0f}, dense {dense:,.0f}")
 
 # %% [markdown]
-# The values match the dense reference, and no token is dropped. But compiled for a CPU, the program performs about as many operations as the dense reference. Check the program for your accelerator before you rely on a gain. Between devices, `jax.lax.ragged_all_to_all` sends blocks of different sizes. XLA does not support this operation on CPUs.
+# The values match the dense reference, and no token is dropped. But on a CPU, the compiled program performs about as many operations as the dense reference. Check the program for your accelerator before you rely on a gain. Between devices, `jax.lax.ragged_all_to_all` sends blocks of different sizes. XLA does not support this operation on CPUs.
 #
 # ## Deeper: several experts for each token
-# In *top-k routing*, each token goes to the k experts with the largest logits. The gates are the softmax of these k logits, so they add up to 1. On each device, the first choices of all tokens get their places before the second choices. The mask has one more axis than in the core, for the k choices. It comes first, so the cumulative sum counts all first choices before the second choices. Which choices are dropped more often?
+# In *top-k routing*, each token goes to the k experts with the largest logits. The gates are the softmax of these k logits, so they add up to 1. The mask has an additional first axis for the k choices. So on each device, the cumulative sum gives places to all first choices before any second choice. Which choices are dropped more often?
 
 
 # %%
@@ -850,9 +850,9 @@ for name, (function, in_specs, arrays, argnums, stored, sends) in CASES.items():
 # The bytes of the parameters agree exactly. The bytes that are sent also agree, except for PP, whose permutes also run in the bubble: 23 iterations (M + S - 1) in each direction instead of 16. (For EP, we count the bytes that a device sends directly, not those that it forwards on a ring.)
 #
 # ## Deeper: published configurations
-# Two publications state the mesh, the batch and the achieved speed of each device.
+# Two publications state the mesh, the batch and the speed achieved per device.
 #
-# - A GPT with a trillion parameters on 3,072 A100 GPUs ([Megatron-LM, 2021](https://arxiv.org/abs/2104.04473)): data 6, tensor 8, stage 64, 163 TFLOP/s. This includes the recomputation of activations, so a step performs 8 P B operations instead of 6 P B.
+# - A GPT with a trillion parameters on 3,072 A100 GPUs ([Megatron-LM, 2021](https://arxiv.org/abs/2104.04473)): data 6, tensor 8, stage 64, 163 TFLOP/s. This speed counts recomputed activations, so a step performs 8 P B operations instead of 6 P B.
 # - Llama 3 with 405 billion parameters on 16,384 H100 GPUs ([2024](https://arxiv.org/abs/2407.21783)): data 128, tensor 8, stage 16, 400 TFLOP/s. Along `data`, it partitions gradients and optimizer states. The gathered parameters are kept for the backward pass, so they are gathered once instead of twice. The gradients are reduced in float32.
 #
 # In both runs, the servers have eight GPUs with NVLink, and `tensor` has the size of a server. The network has 200 Gb/s for each A100 and 400 Gb/s for each H100. For NVLink, NVIDIA states 600 and 900 GB/s in both directions together, so we use half of these values. We assume micro-batches of one sequence, without interleaving.
@@ -912,10 +912,10 @@ axes.invert_yaxis()
 plots.show(f"The formulas against published times. {'. '.join(told)}.")
 
 # %% [markdown]
-# We computed the published time from the published speed. In both cases, the state fits into the 80 GB of the GPU, and the sum of the three times is below the published time. Real matrix products do not reach the full speed, and a step contains more than these terms. But the two runs used interleaved schedules, which reduce the bubble, and sending can overlap with computing. So the sum is an estimate and not a bound. Not every large model needs a pipeline. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6,144 TPU v4 chips without one.
+# The published time follows from the speed. In both cases, the state fits into the 80 GB of the GPU, and the sum of the three times is lower. Real matrix products do not reach the peak, and a step contains other work. But the two runs used interleaved schedules, which reduce the bubble, and sending can overlap with computing. So the sum is an estimate and not a bound. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6,144 TPU v4 chips without a pipeline.
 #
 # ## Deeper: what compilers for accelerators do
-# Are the collectives of this lesson the same on accelerators? We also compiled four of its programs ahead of time for a TPU and a GPU topology, with JAX 0.10.2.
+# We also compiled four programs of this lesson ahead of time for a TPU and a GPU topology, with JAX 0.10.2.
 #
 # | program | simulated CPUs | eight TPU v5e | eight H100 |
 # |---|---|---|---|
@@ -924,15 +924,15 @@ plots.show(f"The formulas against published times. {'. '.join(told)}.")
 # | its gradient, cast inside the loop | an all-reduce of 1,056 elements, 30 times | an all-reduce of 1,056 elements, in nested loops | an all-reduce of 2,112 elements, 15 times |
 # | layer with experts | two all-to-alls of 8,192 elements in float32 | two all-to-alls of 8,192 elements in bfloat16 | two all-to-alls of 8,192 elements in float32 |
 #
-# The compiler for GPUs merges collectives. It computes the sum along `stage` and the mean along `data` in one all-reduce, and it adds the gradients of both blocks of a stage together. The compiler for TPUs sends the tokens in bfloat16, half the bytes, because products on a TPU round their operands to bfloat16 by default (lesson 15).
+# The compiler for GPUs merges collectives. It computes the sum along `stage` and the mean along `data` in one all-reduce, and it all-reduces the gradients of both blocks of a stage at once. The compiler for TPUs sends the tokens in bfloat16, half the bytes, because products on a TPU round their operands to bfloat16 by default (lesson 15).
 #
-# No compiler moved the all-reduce out of the loop. So cast before the loop on every kind of device.
+# No compiler moved the all-reduce out of the loop, so cast before the loop on every device.
 #
 # ## Deeper: mistakes and their errors
-# Most mistakes concern types. The next cells provoke two errors.
+# Two mistakes raise type errors.
 #
 # 1. The carry starts with zeros, which do not vary, but the received activations do.
-# 2. The results differ between stages, but `out_specs` does not name `stage`. Replace the results of all stages but the last by zeros, then apply `psum`. (A `psum` alone raises no error, but adds the results of earlier layers.)
+# 2. The results differ between stages, but `out_specs` does not name `stage`. Replace the results of all stages but the last with zeros, then apply `psum`. (A `psum` alone raises no error, but adds the results of earlier layers.)
 
 
 # %%
@@ -963,7 +963,7 @@ print_error(lambda: traced(varying_start, lambda results: results), length=360)
 # Other mistakes raise no error.
 #
 # - If you index places beyond the capacity with `array[i]`, JAX clips the index. A dropped token then receives the result of another token.
-# - If a stage in the bubble returns NaN, its product with 0 is also NaN. `jnp.where` makes the loss finite, but the gradient can still be NaN (lesson 04). So also give stages in the bubble valid inputs.
+# - If a stage in the bubble returns NaN, its product with 0 is also NaN. `jnp.where` makes the loss finite, but the gradient can still be NaN (lesson 04). So give them valid inputs.
 # - If a stage has a state, the stage must not update it in the bubble.
 #
 # ## Deeper: older code
@@ -972,7 +972,7 @@ print_error(lambda: traced(varying_start, lambda results: results), length=360)
 # |---|---|
 # | `jax.pmap` or `xmap` over stages | `jax.shard_map` |
 # | a buffer with a leading stage axis, `vmap` over stages and `jnp.roll` (GSPMD pipelines) | this still works in Auto mode. In `shard_map`, use `ppermute`. |
-# | all experts on all tokens, with masks | `jax.lax.ragged_dot` |
+# | products with masks (tokens, experts, capacity), as in GShard | copies by indices, or `jax.lax.ragged_dot` |
 
 # %% [markdown]
 # ## Summary
@@ -986,6 +986,6 @@ print_error(lambda: traced(varying_start, lambda results: results), length=360)
 # | more parameters, but not more operations per token | experts, and a router |
 # | static shapes | a capacity, beyond which tokens are dropped |
 # | experts on different devices | a buffer (experts, capacity, width) and two `jax.lax.all_to_all` |
-# | little communication with a large batch | FSDP |
+# | communication hidden behind computing, with a large batch | FSDP |
 #
 # The [scaling book](https://jax-ml.github.io/scaling-book/training/) derives such costs. In the first exercise, you distribute layers over stages.

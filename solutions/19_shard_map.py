@@ -259,7 +259,7 @@ def psum_matmul(a, b):
 
 # %% [markdown] task="shardmap-fsdp-layer" stars=2 minutes=15 skills="shardmap-psum-matmul,dp-fsdp,04_grad"
 # ## A layer whose weights are stored in shards
-# **Goal.** Write a layer with FSDP by hand. Each device stores a shard of the parameters, gathers them while it uses them, and receives only its shard of their gradients.
+# **Goal.** Write a layer with FSDP by hand. Each device stores a shard of the parameters, gathers all of them for use, and receives only its shard of their gradients.
 #
 # **Signature.** `fsdp_layer(w, b, x)` takes `w`, a `float32[d@data,h]`, `b`, a `float32[h@data]`, and a batch `x`, a `float32[B@data,d]`. It returns `tanh(x @ w + b)` with the type `float32[B@data,h]`. The checks use meshes of several sizes with the axis `data`.
 #
@@ -818,7 +818,7 @@ def global_batch_norm(x, scale, shift, axis):
 # ## A gradient inside
 # **Goal.** Add the gradients of several micro-batches on each device, and reduce the sum over the devices once. Compute the gradient inside per-device code, where gradients that are N times too large on N devices are a common mistake.
 #
-# **Signature.** `gradient_inside(loss_sum, params, xs, ys, weights, axis)` is per-device code. `params` is a tree of float32 arrays that do not vary along `axis`. `xs (M, B, d)`, `ys (M, B)` and `weights (M, B)` are the device's examples of M micro-batches. `loss_sum(params, x, y, weights)` returns the **sum** of the weighted losses of the examples of one micro-batch. `axis` is the name of the mesh axis that partitions the examples. The result is a tree like `params`, which does not vary along `axis` either. It is the gradient of the sum of all weighted losses divided by the sum of all weights, over all micro-batches and devices.
+# **Signature.** `gradient_inside(loss_sum, params, xs, ys, weights, axis)` is per-device code. `params` is a tree of float32 arrays that do not vary along `axis`. `xs (M, B, d)`, `ys (M, B)` and `weights (M, B)` are the device's examples of M micro-batches. `loss_sum(params, x, y, weights)` returns the **sum** of the weighted losses of the examples of one micro-batch. `axis` is the name of the mesh axis that partitions the examples. The result is a tree like `params` and does not vary along `axis`. It is the gradient of the sum of all weighted losses divided by the sum of all weights, over all micro-batches and devices.
 #
 # **Example.** Take one micro-batch on two devices, the parameter `w = [0]`, and the loss `Σ weight (w x - y)²` with x = 1 everywhere. The first device has y = [1, 3] with weights [1, 1], and the second y = [5, 9] with weights [1, 0]. The gradient is -2 (1 + 3 + 5) / 3 = -6.
 #
@@ -831,7 +831,7 @@ def global_batch_norm(x, scale, shift, axis):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Cast the parameters once, before the loop, with `jax.lax.pcast(leaf, axis, to="varying")`. Then `jax.grad` returns the gradient of this device alone. The initial sum in the carry must be varying too.
+# Cast the parameters once, before the loop, with `jax.lax.pcast(params, axis, to="varying")`. Then `jax.grad` returns the gradient of this device alone. The initial sum in the carry must be varying too.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -1454,7 +1454,7 @@ def new_step(params, x, y, keys):
 #
 # **Goal.** Write an all-reduce that uses only permutes, and sends no more elements than the ring algorithm of the lesson.
 #
-# **Signature.** `ring_all_reduce(x, axis)` is per-device code. `x` is a float32 array of any rank that varies along the mesh axis `axis`, and its size is a multiple of the number N of devices along this axis. The function returns the sum of the arrays of these devices, with the shape of `x`. The result may vary along `axis`, so the check uses `out_specs=P("d")` and receives N equal copies. It disables `check_vma`, so that your loop may also start from zeros that do not vary.
+# **Signature.** `ring_all_reduce(x, axis)` is per-device code. `x` is a float32 array of any rank that varies along the mesh axis `axis`, and its size is a multiple of the number N of devices along this axis. The function returns the sum of the arrays of these devices, with the shape of `x`. The result may vary along `axis`, so the check uses `out_specs=P("d")` and receives N equal copies. It passes `check_vma=False`, so your loop may start from zeros that do not vary.
 #
 # **Example.** On two devices with [1, 2] and [10, 20], both return [11, 22].
 #

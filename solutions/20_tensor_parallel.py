@@ -70,7 +70,7 @@ def rms_norm(scale, x):
 #
 # **Example.** On a mesh of four by two devices, with a batch of 8 examples and layers of 6 units, each device stores shards (6, 3) of `W2`, (3,) of `b2`, (3, 6) of `W3`, and two examples.
 #
-# **Judged.** The values. With M positions along `model`, each device stores 1/M of the columns of `W2`, of `b2`, and of the rows of `W3`. All other parameters are replicated. The batch is partitioned along `data` and replicated along `model`. The compiled program of `four_layers` then has a single all-reduce. **Not judged.** The speed.
+# **Judged.** The values. With M devices along `model`, each device stores 1/M of the columns of `W2`, of `b2`, and of the rows of `W3`. All other parameters are replicated. The batch is partitioned along `data` and replicated along `model`. The compiled program of `four_layers` then has a single all-reduce. **Not judged.** The speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -262,7 +262,7 @@ def layout_w1_w4(mesh, params, x):
 #
 # **Signature.** `gated_mlp(params, x)` takes a dict with `"gate"` and `"up"`, each a `float32[d,f@model]`, and `"down"`, a `float32[f@model,d]`, and a batch `x`, a `float32[B@data,d]`. It returns `(silu(x @ gate) * (x @ up)) @ down` with the type `float32[B@data,d]`. `jax.nn.silu` is the activation.
 #
-# **Example.** Let d = 2 and f = 4. All entries of `gate` are 20, and all entries of `x`, `up` and `down` are 1. Then `silu(40)` is almost 40, and each entry of the result is 4 · 40 · 2 = 320. On a mesh of four by two devices with 8 examples, a shard of the result has 2 · 2 elements. So the collectives of the gradient with respect to `x` together return at most 8 elements.
+# **Example.** Let d = 2 and f = 4. All entries of `gate` are 20, and all entries of `x`, `up` and `down` are 1. Then `silu(40)` is almost 40, and each entry of the result is 4 · 40 · 2 = 320. On a mesh of four by two devices with 8 examples, a shard of the result has 4 elements. One such shard is all-reduced in each pass, so the collectives of the gradient with respect to `x` together return at most 8 elements.
 #
 # **Judged.** The values and the type. The table lists the collectives and the total number of elements that they return on each device.
 #
@@ -525,7 +525,7 @@ def gated_mlp(params, x):
 # ## Attention heads on several devices
 # **Goal.** Partition attention by heads. Several query heads share one key head and one value head, as in most current language models. This is called *grouped-query attention*.
 #
-# **Signature.** `sharded_heads(params, x)` takes a dict and tokens, and returns a result of the type of `x`. There are H query heads and G key and value heads of width k. H is a multiple of G, and M divides G.
+# **Signature.** `sharded_heads(params, x)` takes a dict and tokens, and returns a result of the type of `x`. There are H query heads, G key heads and G value heads, each of width k. H is a multiple of G, and M divides G.
 #
 # | argument | type |
 # |---|---|
@@ -826,14 +826,14 @@ def sharded_heads(params, x):
 # | `params["w2"]` | `float32[f@model,d]` |
 # | `x` | `float32[B@data,T@model,d]` |
 #
-# **Example.** With `w2` of zeros, the result is `x`. On a mesh of four by two devices, with x of shape (4, 6, 5), each device stores a shard (1, 3, 5), and `norm` is applied to it.
+# **Example.** If `w2` is all zeros, the result is `x`. On a mesh of four by two devices, with x of shape (4, 6, 5), each device stores a shard (1, 3, 5), and `norm` is applied to it.
 #
 # **Judged.** The values, the type, and the gradients with respect to the parameters and `x`. `norm` is applied to the tokens that a device stores, (B / D, T / M, d), and to no others. The compiled program of the forward pass has exactly two collectives.
 #
 # - An all-gather of the tokens returns B / D · T · d elements.
 # - A **reduce-scatter** to the stored tokens returns B / D · T / M · d elements.
 #
-# Use `jax.shard_map` for the products, because on CPUs, Auto and Explicit code is compiled to an all-reduce (see *Deeper: what compilers for accelerators do*). The compiler for TPUs may replace a small reduce-scatter by an all-reduce, so on TPUs the checks accept an all-reduce of the size of the gathered tokens. **Not judged.** The collectives of the gradient.
+# Use `jax.shard_map` for the products, because on CPUs, Auto and Explicit code is compiled to an all-reduce (see *Deeper: what compilers for accelerators do*). The compiler for TPUs may replace a small reduce-scatter with an all-reduce, so on TPUs the checks accept an all-reduce of the size of the gathered tokens. **Not judged.** The collectives of the gradient.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1419,9 +1419,9 @@ def ring_matmul(x, w):
 #
 # The scores are `h @ table.T`. The loss of an example is the cross-entropy `log(sum(exp(scores))) - scores[target]`, where the sum is over the `vocab` words. The table is padded so that M divides V. Its padding rows contain arbitrary finite numbers and must not change the loss.
 #
-# **Example.** With `h` of zeros, all scores are 0. If `vocab` is 5 and V is 6, the loss is log(5) = 1.609. For another example, let `table` be `[[0], [1], [9], [9]]`, `vocab` 2, and `h` 1 and `targets` 1 for all examples. The scores of the two words are 0 and 1, so the loss is log(1 + e) - 1 = 0.313.
+# **Example.** With `h` of zeros, all scores are 0. If `vocab` is 5 and V is 6, the loss is log(5) = 1.609. For another example, let `table` be `[[0], [1], [9], [9]]`, let `vocab` be 2, and let all entries of `h` and `targets` be 1. The scores of the two words are 0 and 1, so the loss is log(1 + e) - 1 = 0.313.
 #
-# **Judged.** The values, also for scores of several thousand or far below zero, and the gradients with respect to `table` and `h`. For each of its B / D examples, a device exchanges a few numbers, but no row of scores. A `pmax` and two `psum`s return three numbers for each example. The limits also allow you to gather two numbers from each of the M devices instead, for example the logsumexp of its scores and its contribution to the score of the target, but nothing else for each example. The collectives of a program together return at most this number of elements.
+# **Judged.** The values, also for scores of several thousand or far below zero, and the gradients with respect to `table` and `h`. For each of its B / D examples, a device exchanges a few numbers, but no row of scores. A `pmax` and two `psum`s return three numbers for each example. Alternatively, you may gather two numbers for each example from each of the M devices, for example the logsumexp of its scores and its contribution to the score of the target. The limits allow no more. The collectives of a program together return at most this number of elements.
 #
 # | program | elements |
 # |---|---|

@@ -77,7 +77,7 @@ def stacked(rng, count, width, hidden, **more):
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# How many layers does every stage have at least? How many layers are then left?
+# What is the least number of layers that a stage has? How many layers are then left?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
@@ -894,7 +894,7 @@ def interleaved(stage, params, xs):
 # ## A loss that balances experts
 # **Goal.** Compute an auxiliary loss that encourages a router to use all experts equally. The batch is partitioned over devices.
 #
-# **Signature.** `balance_loss(logits, axis)` is the code of one device. `logits` is a float32 array of shape `(T, E)`, the router's logits for the T tokens of this device, and `axis` is the name of the mesh axis that partitions the tokens. The result is the float32 scalar E · Σₑ fₑ · pₑ, which is equal on all devices. Here fₑ is the fraction of the tokens of **all** devices whose largest logit is that of expert e. pₑ is the mean over the tokens of all devices of the probability of expert e, which is the softmax of the logits.
+# **Signature.** `balance_loss(logits, axis)` is the code of one device. `logits` is a float32 array of shape `(T, E)`, the router's logits for the T tokens of this device, and `axis` is the name of the mesh axis that partitions the tokens. The result is the float32 scalar E · Σₑ fₑ · pₑ, which is equal on all devices. Here fₑ is the fraction of the tokens of **all** devices whose largest logit is that of expert e. The probabilities of a token are the softmax of its logits, and pₑ is the mean probability of expert e over the tokens of all devices.
 #
 # **Example.** Two devices have one token each, and there are two experts. With the logits [0, 20] and [20, 0], each expert receives half of the tokens, and the result is 2 · (½ · ½ + ½ · ½) = 1. If both tokens have the logits [0, 20], the result is 2. If both have the logits [0, log 3], the probabilities are ¼ and ¾, but expert 1 still receives all tokens, so the result is 2 · (0 · ¼ + 1 · ¾) = 1.5.
 #
@@ -1137,7 +1137,7 @@ def balance_loss(logits, axis):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `jax.lax.all_to_all(slots, "expert", split_axis=0, concat_axis=1, tiled=True)` changes the shape from (E, capacity, d) to (E / N, N · capacity, d). The result contains the tokens of all devices for the experts of this device. Apply `jax.vmap(expert)`, and exchange the values of `split_axis` and `concat_axis` to send the results back.
+# `jax.lax.all_to_all(buffer, "expert", split_axis=0, concat_axis=1, tiled=True)` changes the shape from (E, capacity, d) to (E / N, N · capacity, d). The result contains the tokens of all devices for the experts of this device. Apply `jax.vmap(expert)`, and exchange the values of `split_axis` and `concat_axis` to send the results back.
 #
 # </details>
 
@@ -1579,7 +1579,7 @@ def moe_dispatch(expert, params, x, logits, capacity):
 # 1. D · T · S = N. S divides L, and T divides `heads`.
 # 2. A device stores 16 P / N bytes for the parameters, gradients and optimizer state. It also stores an activation of 2 · B / D · d bytes for each of its L / S layers. The sum is at most `memory`.
 # 3. Computing takes 6 P B / (N · flops) seconds, multiplied by (M + S - 1) / M for the bubble.
-# 4. Along `data`, a device sends 6 · (D - 1) / D · P / (T S) bytes (FSDP gathers the parameters twice and reduce-scatters their gradients). We assume once for all micro-batches, although a real pipeline would gather for each micro-batch or keep the gathered parameters in memory.
+# 4. Along `data`, a device sends 6 · (D - 1) / D · P / (T S) bytes (FSDP gathers the parameters twice and reduce-scatters their gradients). We assume that this happens once per step. A real pipeline gathers for each micro-batch, or keeps the gathered parameters in memory.
 # 5. Along `tensor`, it sends 16 · (T - 1) / T · B / D · d bytes for each of its L / S layers (four all-reduces).
 # 6. Along `stage`, it sends 4 · B / D · d bytes, if S > 1.
 # 7. Nothing overlaps. `seconds` is the time of rule 3 plus all sent bytes divided by `bandwidth`.
