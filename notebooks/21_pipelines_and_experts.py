@@ -852,7 +852,7 @@ for name, (function, in_specs, arrays, argnums, stored, sends) in CASES.items():
 # ## Deeper: published configurations
 # Two publications state the mesh, the batch and the speed achieved per device.
 #
-# - A GPT with a trillion parameters on 3,072 A100 GPUs ([Megatron-LM, 2021](https://arxiv.org/abs/2104.04473)): data 6, tensor 8, stage 64, 163 TFLOP/s. This speed counts recomputed activations, so a step performs 8 P B operations instead of 6 P B.
+# - A GPT with a trillion parameters on 3,072 A100 GPUs ([Megatron-LM, 2021](https://arxiv.org/abs/2104.04473)): data 6, tensor 8, stage 64, 163 TFLOP/s. It counts recomputed activations, so a step performs 8 P B operations instead of 6 P B.
 # - Llama 3 with 405 billion parameters on 16,384 H100 GPUs ([2024](https://arxiv.org/abs/2407.21783)): data 128, tensor 8, stage 16, 400 TFLOP/s. Along `data`, it partitions gradients and optimizer states. The gathered parameters are kept for the backward pass, so they are gathered once instead of twice. The gradients are reduced in float32.
 #
 # In both runs, the servers have eight GPUs with NVLink, and `tensor` has the size of a server. The network has 200 Gb/s for each A100 and 400 Gb/s for each H100. For NVLink, NVIDIA states 600 and 900 GB/s in both directions together, so we use half of these values. We assume micro-batches of one sequence, without interleaving.
@@ -912,7 +912,7 @@ axes.invert_yaxis()
 plots.show(f"The formulas against published times. {'. '.join(told)}.")
 
 # %% [markdown]
-# The published time follows from the speed. In both cases, the state fits into the 80 GB of the GPU, and the sum of the three times is lower. Real matrix products do not reach the peak, and a step contains other work. But the two runs used interleaved schedules, which reduce the bubble, and sending can overlap with computing. So the sum is an estimate and not a bound. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6,144 TPU v4 chips without a pipeline.
+# The published time follows from the speed. In both cases, the state fits into the 80 GB of the GPU, and the sum of the three times is lower. Real matrix products do not reach the peak, and a step contains other work. But the two runs used interleaved schedules, which reduce the bubble, and sending can overlap with computing. So the sum is an estimate, not a bound. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6,144 TPU v4 chips without a pipeline.
 #
 # ## Deeper: what compilers for accelerators do
 # We also compiled four programs of this lesson ahead of time for a TPU and a GPU topology, with JAX 0.10.2.
@@ -972,7 +972,7 @@ print_error(lambda: traced(varying_start, lambda results: results), length=360)
 # |---|---|
 # | `jax.pmap` or `xmap` over stages | `jax.shard_map` |
 # | a buffer with a leading stage axis, `vmap` over stages and `jnp.roll` (GSPMD pipelines) | this still works in Auto mode. In `shard_map`, use `ppermute`. |
-# | products with masks (tokens, experts, capacity), as in GShard | copies by indices, or `jax.lax.ragged_dot` |
+# | products with masks (tokens, experts, capacity) | copies by indices, or `jax.lax.ragged_dot` |
 
 # %% [markdown]
 # ## Summary
