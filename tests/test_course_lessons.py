@@ -53,8 +53,9 @@ def jobs(request: pytest.FixtureRequest) -> int | None:
     return 1 if "PYTEST_XDIST_WORKER" in os.environ and not request.config.getoption("--lesson") else None
 
 
-# Of wrong answers, other right answers and mutants. `grader prove` takes 20, which adds a quarter of an hour.
-DRAWS = 3
+# Of wrong answers, other right answers and mutants: two show whether a verdict depends on the draw. A third takes a
+# quarter of the time of the proofs. Whoever changes a lesson runs `grader prove`, which takes 20.
+DRAWS = 2
 
 
 @cache
