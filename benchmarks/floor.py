@@ -23,6 +23,7 @@ from grader.grading.batch import cores, find, imports
 from grader.grading.executors import CompileCache
 from grader.grading.plan import JudgeExercise, plan
 from grader.program.endpoints import begin as begin_process
+from grader.sandbox.accelerators import CPU
 from grader.sandbox.zygote import QUICK, warm_up
 
 
@@ -57,7 +58,7 @@ def _try(source: str, name: str, names: dict[str, Any]) -> bool:
 
 def ready(course: Course, lesson: Lesson, compiled: CompileCache) -> Callable[[], None]:
     """Make this process warm; what a fork of it does first, to have this code at hand."""
-    warm_up(sorted(imports(course, [lesson.id])))
+    warm_up(sorted(imports(course, [lesson.id])), CPU)
     gc.collect()
     gc.freeze()
     os.environ["XLA_FLAGS"] = QUICK
