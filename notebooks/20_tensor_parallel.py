@@ -395,9 +395,7 @@ for axes in (left, right):
     axes.xaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_major_formatter("{x:g}")
 equal = ", ".join(f"{limit:.1f} ({name})" for name, limit in limits.items())
-plots.show(
-    f"Left: milliseconds of an MLP's forward pass. Right: their ratio, communicate / compute, which is 1 at M = {equal}."
-)
+plots.show(f"Left: milliseconds of an MLP's forward pass. Right: their ratio, which is 1 at M = {equal}.")
 
 # %% [markdown]
 # In bfloat16, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**. Beyond this limit, communication takes longer, and more devices do not shorten it.

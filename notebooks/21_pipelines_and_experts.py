@@ -77,9 +77,7 @@ for stages, marker in ((2, "o"), (4, "s"), (8, "^")):
     axes.plot(counts, idle, marker, color=plots.INK, markersize=4)
 axes.set(xscale="log", xlabel="micro-batches M", ylabel="idle fraction", xticks=counts, xticklabels=counts)
 axes.legend(title="lines: formula, points: simulation", alignment="left")
-plots.show(
-    f"The points lie on the lines of the formula. Eight stages are idle for {idle[0]:.0%} to {idle[-1]:.0%} of the time."
-)
+plots.show(f"The points lie on the formula's lines. Eight stages idle for {idle[0]:.0%} to {idle[-1]:.0%} of the time.")
 
 # %%
 figures.pipeline(stages=4, micro_batches=6, schedule="GPipe")  # for 1F1B, see "Deeper: schedules and memory"
