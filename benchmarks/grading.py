@@ -5,7 +5,7 @@ stored scores.
 
 - `grader grade` and the lower bound use one process per core. The lower bound (`benchmarks.floor`) runs the same cells
   and checks in forks of a warm process, without confinement. Both run three times, in turn, and the table shows the
-  median.
+  median. The grader runs hidden checks in a second process, which runs the cells again; the lower bound does not.
 - nbgrader and otter grade one notebook after another, each in its own kernel, as they do by default. They take minutes,
   so they run once.
 
