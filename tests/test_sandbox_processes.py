@@ -25,7 +25,6 @@ from conftest import run
 from grader.core.faults import Fault
 from grader.core.layout import EXECUTOR, WORKER
 from grader.program.codec import decode, encode
-from grader.sandbox import confine_kernel as kernel
 from grader.sandbox import wire
 from grader.sandbox.accelerators import CPU
 from grader.sandbox.process import Process, Zygote
@@ -307,7 +306,6 @@ def test_nothing_is_left_after_the_zygote_stops() -> None:
 ABANDON = """
 import os
 from grader.program.codec import encode
-from grader.sandbox import confine_kernel as kernel
 from grader.sandbox import wire
 from grader.sandbox.process import Zygote
 zygote = Zygote.start([])
@@ -391,8 +389,6 @@ def test_sending_to_nobody_is_a_crash_and_to_a_sleeper_a_timeout(pair: Any) -> N
 @pytest.mark.parametrize(("orphaned", "ending"), [(False, 7), (True, 1)])
 def test_a_process_whose_parent_ended_before_it_could_be_told_ends_itself(orphaned: bool, ending: int) -> None:
     """The kernel tells nothing about a parent that has ended before `prctl`: an examiner without its zygote went on."""
-    pid = os.fork()
-    if pid == 0:
-        kernel.end_with_parent(1 << 30 if orphaned else os.getppid())
-        os._exit(7)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == ending
+    ask = "from grader.sandbox.confine_kernel import end_with_parent; end_with_parent({}); raise SystemExit(7)"
+    done = subprocess.run([sys.executable, "-c", ask.format(1 << 30 if orphaned else os.getpid())])
+    assert done.returncode == ending
