@@ -63,7 +63,7 @@ def multiply_blocks(a, b):
 
 
 blocked = jax.shard_map(multiply_blocks, in_specs=(P("x", "y"), P("y", None)), out_specs=P("x", None))
-c = blocked(a, b)  # without jit only to see the print
+c = blocked(a, b)  # programs call it inside jax.jit
 print("equal to NumPy:", np.array_equal(c, np.asarray(a) @ np.asarray(b)), "  type:", jax.typeof(c))
 plots.show_shardings({"a": a, "b": b, "a @ b": c}, "The two matrices and their product.")
 
@@ -105,7 +105,7 @@ for spec in (P("d"), P()):
     print(f"{spec!s:7s}", total(x))
 
 # %% [markdown]
-# If `out_specs` names a mesh axis, the results along it are concatenated. The position of the name selects the array axis. If `out_specs` does not name a mesh axis, the results along it must be *equal*, and one of them is kept. On Explicit axes, arguments are already split, so `in_specs` must match their types and may be omitted. Here it does not:
+# If `out_specs` names a mesh axis, the results along it are concatenated. The position of the name selects the array axis. If `out_specs` does not name a mesh axis, the results along it must be *equal*, and one of them is kept. On Explicit axes, arguments are already split, so `in_specs` must match their types and may be omitted. Here it does not match:
 
 # %%
 print_error(lambda: jax.shard_map(show, in_specs=P(), out_specs=P())(x), length=360)
@@ -143,7 +143,7 @@ def types(shard, whole):
 _ = jax.shard_map(types, in_specs=(P("d"), P()), out_specs=P("d"))(x, jnp.ones(2))
 
 # %% [markdown]
-# An argument varies along the axes in its spec. In `shard * whole`, JAX casts `whole` to varying. The result of `psum` does not vary. `axis_index`, the position of the device, does. By default (`check_vma=True`, from *varying manual axes*), JAX compares these types with `out_specs`. They also matter in loops, because the carry of a loop must keep its type.
+# An argument varies along the axes in its spec. In `shard * whole`, JAX casts `whole` to varying. The result of `psum` does not vary. `axis_index`, the device's position, does. By default (`check_vma=True`, from *varying manual axes*), JAX compares these types with `out_specs`. They also matter in loops, because the carry of a loop must keep its type.
 
 
 # %%
@@ -184,7 +184,7 @@ COLLECTIVES = {
 
 
 # %%
-def printed(function):
+def printing_types(function):
     """The same function, which also prints the types on a device while JAX traces it."""
 
     def run(values):
@@ -200,7 +200,7 @@ mapped = {}
 for name, function in COLLECTIVES.items():
     print(f"{name:13s}", end=" ")
     on_each_device = functools.partial(jax.shard_map, out_specs=P() if name == "psum" else P("d"))
-    [found] = list_collectives(on_each_device(printed(function)), long)
+    [found] = list_collectives(on_each_device(printing_types(function)), long)
     print(f"{found.kind} returns {found.elements} elements")
     mapped[name] = on_each_device(function)
 
@@ -341,7 +341,7 @@ print("type of the gradient:", jax.typeof(jax.jit(fsdp)(wide, examples)))
 # Each device gathers all 24 weights, and receives the gradient of its own row.
 #
 # ## When to use shard_map
-# Write most programs in Auto or Explicit mode. Use `shard_map` when you need a particular collective, a loop in which neighbours exchange data, or a kernel that runs on each shard. **Call it inside `jax.jit`**, because without `jit`, JAX runs each operation separately. All devices must perform the same collectives in the same order: a `psum` in a `cond` whose condition varies waits forever.
+# Write most programs in Auto or Explicit mode. Use `shard_map` when you need a particular collective, a loop in which neighbours exchange data, or a kernel that runs on each shard. **Call it inside `jax.jit`**, because without `jit`, JAX runs each operation separately. All devices must perform the same collectives in the same order: a `psum` in a `cond` whose condition varies can hang.
 #
 # The core ends here.
 

@@ -354,7 +354,7 @@ print(f"            {flops(manual_mlp, params, x):,.0f} in the program, with the
 
 # %%
 d, f = 8192, 28_672  # width and hidden units
-CHIPS = {  # peak in FLOP/s, bytes per second that one device sends
+CHIPS = {  # peak in FLOP/s, bytes per second that one device sends (sources: last Deeper section)
     "H100, one per node": (989e12, 50e9),
     "H100, in a node": (989e12, 450e9),
     "TPU v5e": (197e12, 100e9),

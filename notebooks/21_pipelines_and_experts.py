@@ -704,7 +704,7 @@ with jax.set_mesh(None):
     print(f"flops: needed {needed:,}, ragged_dot {ragged.cost_analysis()['flops']:,.0f}, dense {dense:,.0f}")
 
 # %% [markdown]
-# The values match the dense reference, and no token is dropped. But on a CPU, the compiled program performs about as many operations as the dense reference. Check the program for your accelerator before you rely on a gain. Between devices, `jax.lax.ragged_all_to_all` sends blocks of different sizes. XLA does not support this operation on CPUs.
+# The values match the dense reference, and no token is dropped. But on a CPU, the compiled program performs about as many operations as the dense reference. Check your accelerator's program before you rely on a gain. Between devices, `jax.lax.ragged_all_to_all` sends blocks of different sizes. XLA does not support this operation on CPUs.
 #
 # ## Deeper: several experts for each token
 # In *top-k routing*, each token goes to the k experts with the largest logits. The gates are the softmax of these k logits, so they add up to 1. The mask has an additional first axis for the k choices. So on each device, the cumulative sum gives places to all first choices before any second choice. Which choices are dropped more often?
@@ -852,7 +852,7 @@ for name, (function, in_specs, arrays, argnums, stored, sends) in CASES.items():
 # ## Deeper: published configurations
 # Two publications state the mesh, the batch and the speed achieved per device.
 #
-# - A GPT with a trillion parameters on 3,072 A100 GPUs ([Megatron-LM, 2021](https://arxiv.org/abs/2104.04473)): data 6, tensor 8, stage 64, 163 TFLOP/s. It counts recomputed activations, so a step performs 8 P B operations instead of 6 P B.
+# - A GPT with a trillion parameters on 3,072 A100 GPUs ([Megatron-LM, 2021](https://arxiv.org/abs/2104.04473)): data 6, tensor 8, stage 64, 163 TFLOP/s. This counts recomputed activations, so a step performs 8 P B operations instead of 6 P B.
 # - Llama 3 with 405 billion parameters on 16,384 H100 GPUs ([2024](https://arxiv.org/abs/2407.21783)): data 128, tensor 8, stage 16, 400 TFLOP/s. Along `data`, it partitions gradients and optimizer states. The gathered parameters are kept for the backward pass, so they are gathered once instead of twice. The gradients are reduced in float32.
 #
 # In both runs, the servers have eight GPUs with NVLink, and `tensor` has the size of a server. The network has 200 Gb/s for each A100 and 400 Gb/s for each H100. For NVLink, NVIDIA states 600 and 900 GB/s in both directions together, so we use half of these values. We assume micro-batches of one sequence, without interleaving.
@@ -963,7 +963,7 @@ print_error(lambda: traced(varying_start, lambda results: results), length=360)
 # Other mistakes raise no error.
 #
 # - If you index places beyond the capacity with `array[i]`, JAX clips the index. A dropped token then receives the result of another token.
-# - If a stage in the bubble returns NaN, its product with 0 is also NaN. `jnp.where` makes the loss finite, but the gradient can still be NaN (lesson 04). So give them valid inputs.
+# - If a stage in the bubble returns NaN, its product with 0 is also NaN. `jnp.where` makes the loss finite, but the gradient can still be NaN (lesson 04). So give idle stages valid inputs.
 # - If a stage has a state, the stage must not update it in the bubble.
 #
 # ## Deeper: older code

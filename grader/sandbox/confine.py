@@ -162,6 +162,7 @@ def enter(
     it sees; a process that writes to one of ours stays the user that it is. With `network`, it and what it starts can
     use TCP among themselves, where the confinement has `loopback`. Raises OSError for what is refused.
     """
+    parent = os.getppid()
     network = network and confinement.loopback
     level, users, driver = confinement.level, confinement.users, confinement.accelerator.files
     with contextlib.suppress(OSError):  # when memory runs out, the kernel ends such a process before any other
@@ -189,7 +190,7 @@ def enter(
         os.setresuid(user, user, user)
     if kernel.LINUX:
         kernel.drop_capabilities()
-    kernel.prctl(kernel.END_WITH_PARENT, signal.SIGKILL)
+    kernel.end_with_parent(parent)  # once more, as a change of user took it back
     kernel.prctl(kernel.DUMPABLE, 0)
     kernel.prctl(kernel.NO_NEW_PRIVILEGES)
     restrictions.limit_resources(confinement.others, accelerated=bool(driver))
