@@ -262,12 +262,12 @@ def test_the_notebook_is_found(tmp_path: Path, files: dict[str, bytes]) -> None:
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    assert gradescope.submitted_notebook(tmp_path, IDS, LESSON) == OURS
+    assert gradescope.submitted_notebook(tmp_path, IDS, LESSON) == (OURS, {})
 
 
 def test_one_notebook_alone_is_taken_whatever_it_holds(tmp_path: Path) -> None:
     (tmp_path / "x.ipynb").write_bytes(b"{")
-    assert gradescope.submitted_notebook(tmp_path, IDS, LESSON) == b"{"
+    assert gradescope.submitted_notebook(tmp_path, IDS, LESSON) == (b"{", {})
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_more_zips_than_a_few_and_deep_folders_are_refused(tmp_path: Path) -> No
     with pytest.raises(NotOneNotebook, match="more than 5 zips"):
         gradescope.submitted_notebook(tmp_path, IDS, LESSON)
     (tmp_path / "x.ipynb").write_bytes(OURS)
-    assert gradescope.submitted_notebook(tmp_path, IDS, LESSON) == OURS
+    assert gradescope.submitted_notebook(tmp_path, IDS, LESSON) == (OURS, {})
     (tmp_path / ("a/" * 51)).mkdir(parents=True)
     with pytest.raises(NotOneNotebook, match="folders more than 50 deep"):
         gradescope.submitted_notebook(tmp_path, IDS, LESSON)
@@ -374,7 +374,7 @@ def test_a_zip_of_a_whole_checkout_and_a_large_notebook_in_it_cost_nothing(tmp_p
         archive.writestr("course/large.ipynb", b" " * (21 << 20))
         archive.writestr(f"course/work/{LESSON}.ipynb", OURS)
     (tmp_path / "all.zip").write_bytes(stream.getvalue())
-    assert gradescope.submitted_notebook(tmp_path, IDS, LESSON) == OURS
+    assert gradescope.submitted_notebook(tmp_path, IDS, LESSON) == (OURS, {})
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from grader.cli.console import err, fail, warn
 from grader.core import files
+from grader.core.own_files import newest
 from grader.core.points import phrase
 from grader.core.result import Result, document
 from grader.core.text import legible
@@ -68,7 +69,7 @@ class Follower:
             entries = []
         now, found = time.time(), dict[Entry, Version]()
         for entry in entries:
-            version = _version(entry.path)
+            version = _version(entry.path, own_files=self.course.own_files_bytes(entry.lesson) > 0)
             settled = isinstance(self.queue, SubmissionStore) or now - version[0] / 1e9 > SETTLED_S
             if settled and version != self._graded.get(entry) and now >= self._retry.get(entry, 0.0):
                 found[entry] = version
@@ -146,12 +147,14 @@ class Follower:
                     time.sleep(POLL_S)
 
 
-def _version(path: Path) -> Version:
-    """When a file was written, and its size; of a missing one, that of its folder."""
+def _version(path: Path, own_files: bool) -> Version:
+    """When a file was written, and its size; of a missing one, that of its folder. With `own_files`, the files beside
+    it count too."""
+    when, size = newest(path.parent) if own_files else (0, 0)
     for one in (path, path.parent):
         try:
             about = os.lstat(one)
-            return about.st_mtime_ns, about.st_size if one == path else -1
+            return max(about.st_mtime_ns, when), about.st_size + size if one == path else -1
         except OSError:
             continue
     return 0, -1

@@ -131,7 +131,9 @@ def collect(
         warn_unignored(to / "submission")
         with refusing_files(to):
             limits = FetchLimits(seconds, megabytes << 20)
-            collection = Collection(to, [lesson] if lesson else course.lesson_ids, limits)
+            lessons = [lesson] if lesson else course.lesson_ids
+            own_files = {one: course.own_files_bytes(one) for one in lessons}
+            collection = Collection(to, lessons, limits, own_files)
             with interruptible(), err.status(f"Collecting {len(rows)} repositories ...") as status:
 
                 def show(one: CollectedRepository) -> None:

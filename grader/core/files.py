@@ -8,6 +8,13 @@ import os
 from pathlib import Path
 
 
+def write_hollow(path: Path, size: int) -> None:
+    """Writes a file of `size` bytes that takes no space: in place of one that is refused for its size when it is read.
+    Raises OSError."""
+    write(path, b"", mode=0o644, alone=True)
+    os.truncate(path, size)
+
+
 def write(path: Path, content: str | bytes, mode: int = 0o600, alone: bool = False) -> None:
     """Writes text (as UTF-8) or bytes to a temporary file beside `path`, flushes it to disk and renames it to `path`.
 

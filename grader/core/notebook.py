@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from grader.core.own_files import NO_FILES, OwnFiles
 from grader.core.text import legible
 
 Notebook = dict[str, Any]
@@ -57,9 +58,9 @@ class SubmittedCell:
 
 @dataclass(frozen=True)
 class Submission:
-    """A learner's notebook of one lesson: its code cells, and the SHA-256 digest of the file as it was submitted.
+    """A learner's notebook of one lesson: its code cells, and the SHA-256 digest of all that was submitted.
 
-    `not_code` are the course's ids of its Markdown and raw cells.
+    `not_code` are the course's ids of its Markdown and raw cells, `own` the files that were submitted beside it.
     """
 
     learner: str
@@ -67,10 +68,11 @@ class Submission:
     cells: tuple[SubmittedCell, ...]
     digest: str
     not_code: frozenset[str] = frozenset()
+    own: OwnFiles = NO_FILES
 
     def seed(self, secret: str) -> str:
         """Returns what the inputs of its checks are drawn from; nobody can work it out without the course's secret.
-        Every byte of the file counts: whatever differs between two submissions, they meet different inputs."""
+        Every byte counts: whatever differs between two submissions, they meet different inputs."""
         return "/".join((secret, self.lesson, self.learner, self.digest))
 
 
@@ -163,8 +165,9 @@ def read_complete(path: Path) -> Notebook:
     return notebook
 
 
-def read_submission(content: bytes, learner: str, lesson: str) -> Submission:
-    """Returns the submission in these bytes. Raises `Unreadable` for anything that cannot be graded."""
+def read_submission(content: bytes, learner: str, lesson: str, own: OwnFiles = NO_FILES) -> Submission:
+    """Returns the submission in these bytes, and in the files `own` beside it. Raises `Unreadable` for anything that
+    cannot be graded."""
     found: list[SubmittedCell] = []
     not_code: set[str] = set()
     for cell in cells(parse(content)):
@@ -177,7 +180,8 @@ def read_submission(content: bytes, learner: str, lesson: str) -> Submission:
         if len(source) > MAX_SOURCE:
             raise Unreadable(f"Code cell {number} has {len(source):,} characters, but at most {MAX_SOURCE:,} are read.")
         found.append(SubmittedCell(grade_id(cell), source, number))
-    return Submission(learner, lesson, tuple(found), hashlib.sha256(content).hexdigest(), frozenset(not_code))
+    digest = hashlib.sha256(content).hexdigest() + own.digest
+    return Submission(learner, lesson, tuple(found), digest, frozenset(not_code), own)
 
 
 def _source(cell: NotebookCell) -> str | None:

@@ -105,7 +105,7 @@ class Lesson:
     """A lesson's exercises. In an overlay the text may be in two `files`, of which `path` is the first; lines are
     counted on from one to the next (see `where`). `setup` is the source of all setup cells, `setup_names` every name
     it binds at top level. `tasks` are what a person grades beside the exercises. `data` are files by their paths beside
-    the notebook."""
+    the notebook, and `own_files_bytes` what a learner's own files there may have."""
 
     id: str
     title: str
@@ -117,6 +117,7 @@ class Lesson:
     files: Files = field(repr=False)
     tasks: tuple[Task, ...] = ()
     data: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    own_files_bytes: int = 0
 
     def where(self, line: int) -> str:
         """Returns a line of the text as a reader finds it: with its file if there is more than one."""

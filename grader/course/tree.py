@@ -25,7 +25,11 @@ MAX_DATA_FILES, MAX_DATA_BYTES = 100, 20 << 20  # of one lesson
 DATA_PATH = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*){0,3}", re.ASCII)
 REPOSITORY = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:/tree/([\w./-]+))?")
 PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*|(?:git\+)?https://[\w./@#&=~:%+-]+")  # what pip installs, without options
-OVERLAY_KEYS = ("extends", "name", "lessons", "without", "lesson", "repository", "package", "deadlines", "late")
+MAX_OWN_FILES_MB = 20  # that a lesson may allow
+OVERLAY_KEYS = (
+    *("extends", "name", "lessons", "without", "lesson", "repository", "package", "deadlines", "late"),
+    "own_files_mb",
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Course:
         self._own = tuple(
             Planned(one["id"], one["title"], one["part"], one.get("edited", False)) for one in content.get("lesson", ())
         )
+        below = self.base._own_files_mb if self.base is not None else {}
+        self._own_files_mb: dict[str, float] = {**below, **content.get("own_files_mb", {})}
         self._dates: dict[str, Any] = {name: content[name] for name in ("deadlines", "late") if name in content}
         self._lessons: dict[str, Lesson] = {}
         self._adopted: dict[str, ImportedText | None] = {}
@@ -141,7 +147,8 @@ class Course:
                 if imported is not None
                 else reader.lesson(texts, lesson_id, title, rule, taken, self._without)
             )
-            self._lessons[lesson_id] = replace(lesson, data=self.data(lesson_id))
+            own_files_bytes = self.own_files_bytes(lesson_id)
+            self._lessons[lesson_id] = replace(lesson, data=self.data(lesson_id), own_files_bytes=own_files_bytes)
         return self._lessons[lesson_id]
 
     def data(self, lesson_id: str) -> dict[str, bytes]:
@@ -169,6 +176,10 @@ class Course:
             findings.add(1, message, "Ship less, or draw the data in the setup")
         findings.stop()
         return {**(self.base.data(lesson_id) if self.base is not None else {}), **found}
+
+    def own_files_bytes(self, lesson_id: str) -> int:
+        """Returns how many bytes of files of their own learners may submit beside this lesson's notebook."""
+        return int(self._own_files_mb.get(lesson_id, 0) * 1e6)
 
     def adopted(self, lesson_id: str) -> ImportedText | None:
         """Returns the text of a lesson whose exercises were imported from nbgrader; None for any other lesson."""
@@ -243,6 +254,9 @@ class Course:
             for one in self._without - below:
                 message = f"`without` names `{one}`, which is no exercise of the course below"
                 findings.add(1, message, "Correct the id")
+        for lesson_id in sorted({*self._own_files_mb} - {*self._all_ids}):
+            fix = f"The lessons are {', '.join(self._all_ids)}"
+            findings.add(1, f"`own_files_mb` names `{lesson_id}`, which is no lesson", fix)
         for pattern in ("solutions/*.py", "notebooks/*.py", "solutions/*/"):
             for path in self.root.glob(pattern):
                 if path.stem not in (*self._all_ids, "__pycache__") and not path.name.startswith("."):
@@ -296,6 +310,11 @@ def _read_outline(root: Path) -> dict[str, Any]:
             findings.add(1, f"`{key}` cannot be used in notebooks", f"Write {example}")
     for number, entry in enumerate(lessons):
         _check_lesson(entry, [str(one.get("id")) for one in lessons[:number]], source, findings)
+    own_files = content.get("own_files_mb", {})
+    is_size = lambda size: type(size) in (int, float) and 0 <= size <= MAX_OWN_FILES_MB
+    if not isinstance(own_files, dict) or not all(map(is_size, own_files.values())):
+        message = f"`own_files_mb` gives each lesson a number of MB, from 0 to {MAX_OWN_FILES_MB}"
+        findings.add(1, message, "Write `own_files_mb = { 05_vmap = 5 }`")
     if overlay:
         _check_overlay(root, content, source, findings)
     elif not lessons:

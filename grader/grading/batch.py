@@ -14,8 +14,10 @@ from typing import Any
 from grader.core.faults import Fault, UnconfinedError
 from grader.core.layout import EXAMINER
 from grader.core.notebook import Unreadable, read_bytes
+from grader.core.own_files import OwnFiles
+from grader.core.own_files import read as read_own_files
 from grader.core.result import CheckResult, Result, grader_fault
-from grader.course import Course
+from grader.course import Course, Lesson
 from grader.grading.cache import Parts, ResultCache
 from grader.grading.pool import NEWS, Pool
 from grader.sandbox.accelerators import ON_CPUS, Hardware
@@ -68,6 +70,11 @@ def find(folder: Path, course: Course, lesson: str | None = None) -> list[Entry]
     return entries
 
 
+def own_files(lesson: Lesson, path: Path) -> OwnFiles:
+    """Returns the learner's own files beside a notebook, as far as the lesson allows them."""
+    return read_own_files(path.parent, lesson.own_files_bytes, lesson.data)
+
+
 def strays(folder: Path, course: Course) -> list[Path]:
     """Returns paths in `folder` of loose notebooks, and of what lies in place of a lesson's folder and is none."""
     loose = [path for path in folder.glob("*.ipynb") if path.is_file()]
@@ -96,7 +103,9 @@ def graded_before(course: Course, entries: Iterable[Entry], edition: Parts) -> d
     cache, found = ResultCache(course, secret(course), edition), {}
     for entry in entries:
         with contextlib.suppress(Unreadable):
-            result = cache.find(entry.learner, entry.lesson, read_bytes(entry.path))
+            content = read_bytes(entry.path)
+            own = own_files(course.lesson(entry.lesson), entry.path)
+            result = cache.find(entry.learner, entry.lesson, content, own)
             if result is not None:
                 found[entry] = result
     return found

@@ -22,6 +22,7 @@ from typing import Any
 from grader.core import files
 from grader.core.layout import PACKAGE, VERDICT_PACKAGES
 from grader.core.notebook import Unreadable, read_submission
+from grader.core.own_files import NO_FILES, OwnFiles
 from grader.core.result import VERSION, Result
 from grader.course import Course, Exercise, Lesson
 
@@ -71,7 +72,7 @@ def compiler_fingerprint(devices: str = "cpu") -> str:
 
 def lesson_fingerprint(lesson: Lesson) -> str:
     """Returns a digest of all of a lesson that a verdict depends on."""
-    return digest([lesson.setup, *map(repr, lesson.exercises), *_data_digests(lesson)])
+    return digest([lesson.setup, *map(repr, lesson.exercises), *_data_digests(lesson), lesson.own_files_bytes])
 
 
 def _data_digests(lesson: Lesson) -> list[str]:
@@ -101,12 +102,12 @@ class ResultCache:
         self.course, self.secret, self.environment = course, secret, environment
         self._lessons: dict[str, Parts] = {}
 
-    def find(self, learner: str, lesson: str, notebook: bytes) -> Result | None:
-        """Returns the result of this notebook, unless anything that decides it has changed."""
+    def find(self, learner: str, lesson: str, notebook: bytes, own: OwnFiles = NO_FILES) -> Result | None:
+        """Returns the result of this notebook and the files beside it, unless anything that decides it has changed."""
         if (earlier := self.earlier(learner, lesson)) is None:
             return None
         result, parts = earlier
-        file = {**parts["notebook"], "file": hashlib.sha256(notebook).hexdigest()}
+        file = {**parts["notebook"], "file": hashlib.sha256(notebook).hexdigest(), "own files": own.digest}
         return result if parts == {**self._around(lesson), "notebook": file} else None
 
     def earlier(self, learner: str, lesson: str) -> tuple[Result, Parts] | None:
@@ -119,22 +120,23 @@ class ResultCache:
                     return Result.from_json(content["result"]), content["parts"]
         return None
 
-    def keep(self, result: Result, notebook: bytes) -> None:
+    def keep(self, result: Result, notebook: bytes, own: OwnFiles = NO_FILES) -> None:
         """Store a result, unless the grader or the course was at fault: that may be fixed in the meantime. Timeouts are
         stored: they count seconds of computing, and of waiting only where a process got less than a fortieth of a core.
         """
         if result.problem is not None or result.grader_failed:
             return
-        content = {"result": result.to_json(), "parts": self.parts(result.lesson, notebook)}
+        content = {"result": result.to_json(), "parts": self.parts(result.lesson, notebook, own)}
         # A full disk costs the next run time, and this one nothing. So does a second run at once, which writes the same
         # file: what is not whole does not match its seal.
         with contextlib.suppress(OSError):
             sealed = {"seal": self._seal(result.learner, result.lesson, content), **content}
             files.write(self._path(result.learner, result.lesson), json.dumps(sealed), alone=True)
 
-    def parts(self, lesson: str, notebook: bytes) -> Parts:
+    def parts(self, lesson: str, notebook: bytes, own: OwnFiles = NO_FILES) -> Parts:
         """Returns all that decides about a notebook now, part by part."""
-        found: Parts = {"answers": {}, "others": "", "file": hashlib.sha256(notebook).hexdigest()}
+        file = hashlib.sha256(notebook).hexdigest()
+        found: Parts = {"answers": {}, "others": "", "file": file, "own files": own.digest}
         with contextlib.suppress(Unreadable):
             cells = read_submission(notebook, "", lesson).cells
             ids = [exercise.id for exercise in self.course.lesson(lesson).exercises]

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from grader.core.faults import Fault, UnconfinedError
 from grader.core.notebook import Unreadable, read_bytes
+from grader.core.own_files import OwnFiles
 from grader.core.result import Result, grader_fault, unreadable
 from grader.course import Course
 from grader.grading import cluster_worker
-from grader.grading.batch import Entry, as_result, private_folders, secret
+from grader.grading.batch import Entry, as_result, own_files, private_folders, secret
 from grader.grading.cache import Parts, ResultCache
-from grader.grading.dispatch import MOST, Batch, Dispatcher, batches
+from grader.grading.dispatch import MOST, Batch, Dispatcher, batches, notebook_size
 from grader.sandbox.confine import LEVELS
 from grader.sandbox.process import ConfinementReport
 
@@ -262,7 +263,7 @@ def grade_on(
     hidden, lessons = sorted(private_folders(course, entries)), sorted({entry.lesson for entry in todo})
     run = ClusterRun(client, course, edition, lessons, hidden, levels, on_refused)
     cache, work = ResultCache(course, run.key, edition), Dispatcher([])
-    sent: dict[Batch, list[tuple[Entry, bytes]]] = {}
+    sent: dict[Batch, list[tuple[Entry, bytes, OwnFiles]]] = {}
     told: set[str] = set()
     began = looked = 0.0
 
@@ -273,7 +274,8 @@ def grade_on(
         for entry in todo:
             if entry in before and before[entry].confinement in as_good:
                 note(entry, before[entry])
-        work.waiting.extend(batches([e for e in todo if e not in done], most))
+        size = lambda entry: notebook_size(entry) + course.own_files_bytes(entry.lesson)
+        work.waiting.extend(batches([e for e in todo if e not in done], most, size))
 
     def assign(address: str) -> bool:
         batch = work.take(address)
@@ -283,18 +285,19 @@ def grade_on(
             sent[batch] = []
             for entry in (one for one in batch.entries if one not in done):
                 try:
-                    sent[batch].append((entry, read_bytes(entry.path)))
+                    content = read_bytes(entry.path)
+                    sent[batch].append((entry, content, own_files(course.lesson(entry.lesson), entry.path)))
                 except Unreadable as problem:
                     note(entry, unreadable(entry.learner, entry.lesson, course.lesson(entry.lesson).points, problem))
-        notebooks = [(entry.learner, entry.lesson, content) for entry, content in sent[batch]]
+        notebooks = [(entry.learner, entry.lesson, content, own.to_json()) for entry, content, own in sent[batch]]
         run.submit(address, batch, cluster_worker.grade_batch, notebooks)
         return True
 
     def end(batch: Batch, replies: list[Any]) -> None:
-        for (entry, content), reply in zip(sent.pop(batch), replies, strict=True):
+        for (entry, content, own), reply in zip(sent.pop(batch), replies, strict=True):
             failed = isinstance(reply, dict) and "fault" in reply and "checks" not in reply
             result = as_result(entry, Fault("crashed", reply["fault"]) if failed else reply)
-            cache.keep(result, content)
+            cache.keep(result, content, own)
             note(entry, result)
 
     started, began = False, time.monotonic()
@@ -304,7 +307,7 @@ def grade_on(
                 looked = time.monotonic()
                 for address in run.look():
                     for batch in work.lose(address):
-                        for entry, _ in sent.pop(batch):
+                        for entry, *_ in sent.pop(batch):
                             reason = "each of several workers was lost while it graded this notebook"
                             note(entry, grader_fault(entry.learner, entry.lesson, reason))
                 for batch in [one for one in sent if one.done]:  # it was split

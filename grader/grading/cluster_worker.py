@@ -167,17 +167,18 @@ def identify(request: Reply) -> Reply:
     return content | {"seal": seal(opened.key, request["nonce"], content)}
 
 
-def grade_batch(request: Reply, notebooks: list[tuple[str, str, bytes]]) -> Reply:
-    """Returns the results of notebooks (learner, lesson, bytes), in their order, with a proof as `identify` does."""
+def grade_batch(request: Reply, notebooks: list[tuple[str, str, bytes, dict[str, Any]]]) -> Reply:
+    """Returns the results of notebooks (learner, lesson, bytes, files beside it as JSON), in their order, with a proof
+    as `identify` does."""
     try:
         opened = _opened(request)
         with opened.pool() as pool:
             level, results = pool.confined.level, []
             if level not in request["levels"]:
                 raise Refused(f"now confines submissions at the level {level}")
-            for learner, lesson, notebook in notebooks:
+            for learner, lesson, notebook, beside in notebooks:
                 content = base64.b64encode(notebook).decode()
-                asked = {"notebook": content, "learner": learner, "lesson": lesson}
+                asked = {"notebook": content, "beside": beside, "learner": learner, "lesson": lesson}
                 reply = pool.ask(0, asked | {"text": opened.wanted["lessons"][lesson]})
                 results.append({"fault": reply.message} if isinstance(reply, Fault) else reply)
     except Refused as refused:

@@ -36,7 +36,7 @@ def batches(entries: Iterable[Entry], most: int = MOST, size: Callable[[Entry], 
     found: list[list[Entry]] = []
     bytes_ = 0
     for entry in entries:
-        own = (size or _size)(entry)
+        own = (size or notebook_size)(entry)
         if not found or found[-1][0].lesson != entry.lesson or len(found[-1]) == most or bytes_ + own > MOST_BYTES:
             found.append([])
             bytes_ = 0
@@ -45,7 +45,8 @@ def batches(entries: Iterable[Entry], most: int = MOST, size: Callable[[Entry], 
     return [Batch(tuple(one)) for one in found]
 
 
-def _size(entry: Entry) -> int:
+def notebook_size(entry: Entry) -> int:
+    """Returns the bytes of a notebook's file that are read at most."""
     try:
         return min(os.lstat(entry.path).st_size, MAX_BYTES)
     except OSError:

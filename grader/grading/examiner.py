@@ -24,7 +24,14 @@ from grader.grading.executors import CompileCache, ExecutorPrograms, ReferencePr
 from grader.grading.plan import JudgeExercise, RunCell, plan
 from grader.grading.resemblance import Resemblance
 from grader.grading.session import CheckRunner, GradingSession, Judgement, record
-from grader.grading.worker_pair import ANSWER_S, EXERCISE_MIN_PER_S, OWN_MIN, NotebookClock, WorkerPair
+from grader.grading.worker_pair import (
+    ANSWER_S,
+    AVAILABLE_WITH_OWN_FILES,
+    EXERCISE_MIN_PER_S,
+    OWN_MIN,
+    NotebookClock,
+    WorkerPair,
+)
 from grader.program.endpoints import namedtuples
 from grader.sandbox.accelerators import ON_CPUS, Hardware
 from grader.sandbox.process import ACCELERATED_FACTOR, Zygote
@@ -72,10 +79,15 @@ class Examiner:
         factor = 1 if machine.platform.is_cpu else ACCELERATED_FACTOR
         self.minutes = math.ceil(factor * (OWN_MIN + EXERCISE_MIN_PER_S * seconds))  # on the clock, for all of it
 
-    def isolated(self, kind: type[WorkerPair] = WorkerPair) -> WorkerPair:
-        """A worker and an executor for a notebook, started when first needed."""
+    def isolated(self, kind: type[WorkerPair] = WorkerPair, data: str | None = None) -> WorkerPair:
+        """A worker and an executor for a notebook, started when first needed. `data` is the folder of the lesson's
+        files, where it contains a learner's too."""
         programs = ExecutorPrograms(self.zygote, self.compiled.for_learners)
-        return kind(self.lesson.setup, self.classes, programs, self.known, self.runner.data)
+        folder = self.runner.data if data is None else data
+        pair = kind(self.lesson.setup, self.classes, programs, self.known, folder)
+        if self.lesson.own_files_bytes:
+            pair.available = AVAILABLE_WITH_OWN_FILES
+        return pair
 
     def grade(
         self,
@@ -92,9 +104,16 @@ class Examiner:
             named: whether to name misconceptions, which takes answers of the course's own.
             judged: called with the results of each exercise as soon as they exist.
         """
+        with self.runner.data_with(submission.own) as data:
+            return self._grade(submission, self.isolated(data=data), only, named, judged)
+
+    def _grade(
+        self, submission: Submission, isolated: WorkerPair, only: str | None, named: bool,
+        judged: Callable[[list[CheckResult]], object],
+    ) -> Result:  # fmt: skip
         began = time.monotonic()
         seed = submission.seed(self.secret)
-        session = GradingSession(self.runner, self.isolated(), seed)
+        session = GradingSession(self.runner, isolated, seed)
         session.isolated.clock = NotebookClock(self.minutes)
         found: list[tuple[Judgement, str]] = []  # with the text of the answer
         results: list[CheckResult] = []
@@ -127,6 +146,7 @@ class Examiner:
             session.isolated.drop()
         failed = {result.exercise for result in results if result.status == "failed"}
         notes += [note for note in session.notes if session.if_failed.get(note) in (None, *failed)]
+        notes += submission.own.remarks
         order = {check.id: i for i, check in enumerate(c for e in self.lesson.exercises for c in e.checks)}
         return Result(
             learner=submission.learner,

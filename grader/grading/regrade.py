@@ -11,7 +11,7 @@ from grader.core.notebook import Unreadable, read_bytes
 from grader.core.points import number
 from grader.core.result import CheckResult, Result
 from grader.course import Course
-from grader.grading.batch import Entry, secret
+from grader.grading.batch import Entry, own_files, secret
 from grader.grading.cache import Parts, ResultCache
 
 CHANCE = "nothing (a timeout, or an answer that differs from run to run)"
@@ -52,7 +52,7 @@ class PreviousGrades:
 
     def __init__(self, course: Course, entries: Iterable[Entry], edition: Parts) -> None:
         """`edition` is the `environment_fingerprint` of the grader."""
-        self._cache = ResultCache(course, secret(course), edition)
+        self._course, self._cache = course, ResultCache(course, secret(course), edition)
         self._earlier = {entry: self._cache.earlier(entry.learner, entry.lesson) for entry in entries}
 
     def changes(self, results: Mapping[Entry, Result]) -> tuple[list[Change], int]:
@@ -65,7 +65,8 @@ class PreviousGrades:
                 continue
             if result.problem is None:
                 with contextlib.suppress(Unreadable):  # replaced or removed since it was graded
-                    now = self._cache.parts(entry.lesson, read_bytes(entry.path))
+                    own = own_files(self._course.lesson(entry.lesson), entry.path)
+                    now = self._cache.parts(entry.lesson, read_bytes(entry.path), own)
                     checks = list(_checks(before, then, result, now))
             changed.append(Change(before, result, tuple(checks)))
         return changed, len(results) - len(known)
@@ -118,6 +119,8 @@ def _reasons(
         yield "other cells of the notebook, which determine the inputs of hidden checks"
     elif not changed and then["notebook"]["file"] != parts["notebook"]["file"]:
         yield "the notebook file apart from its code cells, which determines the inputs of hidden checks"
+    if then["notebook"].get("own files", "") != parts["notebook"]["own files"]:
+        yield "the files beside the notebook"
     if then["secret"] != parts["secret"]:
         yield "the course's secret, which determines the inputs of hidden checks"
     for name, version in parts["around"].items():

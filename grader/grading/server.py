@@ -15,8 +15,10 @@ from typing import Any
 
 from grader.core.faults import Fault, GraderFault, ZygoteEnded
 from grader.core.notebook import Unreadable, read_bytes, read_submission
+from grader.core.own_files import NO_FILES, OwnFiles
 from grader.core.result import CheckResult, Result, grader_fault, unreadable
 from grader.course import Course
+from grader.grading.batch import own_files
 from grader.grading.cache import Parts, ResultCache, lesson_fingerprint
 from grader.grading.examiner import Examiner
 from grader.grading.executors import CompileCache
@@ -56,27 +58,30 @@ class ExaminerServer:
 
     def grade(
         self, learner: str, lesson: str, path: str = "", only: str | None = None, *,
-        notebook: str | None = None, text: str | None = None, **options: Any,
+        notebook: str | None = None, beside: dict[str, Any] | None = None, text: str | None = None, **options: Any,
     ) -> Result:  # fmt: skip
         """Grade one notebook, or with `only` one exercise of it; what cannot be graded is a result with a problem.
 
-        That of a whole notebook is cached, if results are cached. `notebook` is the content of the file as base64,
-        where another machine has read it, and `text` the `lesson_fingerprint` that it has to be graded with. `options`
-        are those of `Examiner.grade`.
+        That of a whole notebook is cached, if results are cached. Where another machine has read the notebook, it is
+        `notebook` as base64, with the learner's own files `beside` it as JSON, and `text` is the `lesson_fingerprint`
+        that it has to be graded with. `options` are those of `Examiner.grade`.
         """
         began = time.monotonic()
         if text is not None and lesson_fingerprint(self.course.lesson(lesson)) != text:
             raise GraderFault(f"{lesson} was changed on this machine during the run")
         try:
             content = read_bytes(Path(path)) if notebook is None else base64.b64decode(notebook)
-            submission = read_submission(content, learner, lesson)
+            own = OwnFiles.from_json(beside) if beside else NO_FILES
+            if notebook is None:
+                own = own_files(self.course.lesson(lesson), Path(path))
+            submission = read_submission(content, learner, lesson, own)
         except Unreadable as problem:
             return unreadable(learner, lesson, self.course.lesson(lesson).points, problem, time.monotonic() - began)
         graded = self.examiner(lesson).grade(submission, only, **options)
         notes = (self.notes[lesson], *graded.notes) if lesson in self.notes else graded.notes
         result = replace(graded, platform=self.machine.platform.name, notes=notes)
         if self.cache is not None and only is None:
-            self.cache.keep(result, content)
+            self.cache.keep(result, content, own)
         return result
 
     def prepare(self, learner: str, lesson: str, exercise: str) -> Result:

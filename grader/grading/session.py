@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -21,6 +21,7 @@ from grader.checks.compare import cases_of, stumbled
 from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, Skipped
 from grader.checks.verbs import AnswerName, ProbeSource, overhear, set_backend, take_evidence
 from grader.core.faults import Fault
+from grader.core.own_files import OwnFiles
 from grader.core.result import CheckResult
 from grader.core.text import legible
 from grader.course import Check, Exercise, Lesson
@@ -67,20 +68,30 @@ class CheckRunner:
         """Writes the lesson's files to a folder that every worker is shown; returns it, "" where there are none."""
         if not self.lesson.data:
             return ""
-        folder = Path(tempfile.mkdtemp())  # in ours, which is removed when this process has ended
+        folder = _new_folder()
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        if folder.parent == Path.cwd():
-            folder.parent.chmod(0o711)  # a worker may be another user
-        for name, content in self.lesson.data.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
-            (folder / name).chmod(0o444)
+        _write_readable(folder, self.lesson.data)
         # Compiled here from the course's own text. A worker loads it and needs no compiler.
         for source in folder.rglob("*.cc"):
             native.build(source, source.parent)
-        for place in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
-            place.chmod(0o755)
         return str(folder)
+
+    @contextlib.contextmanager
+    def data_with(self, own: OwnFiles) -> Iterator[str]:
+        """Yields the folder of the lesson's files; with a learner's own files, one that contains these too. What the
+        course has under a name comes first."""
+        if not own.contents:
+            yield self.data
+            return
+        folder = _new_folder()
+        try:
+            if self.data:
+                shutil.copytree(self.data, folder, dirs_exist_ok=True)
+            here = {name: content for name, content in own.contents.items() if not (folder / name).exists()}
+            _write_readable(folder, here)
+            yield str(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def run(self, check: Check, exercise: Exercise, isolated: WorkerPair, seed: str) -> CheckResult:
         """Run one check against an answer that is elsewhere; every way in which it can end becomes a record."""
@@ -124,6 +135,24 @@ class CheckRunner:
             overhear(None)
             set_backend(before)
             self.outside.before_checks(())
+
+
+def _new_folder() -> Path:
+    """A folder in that of this process, which is removed when the process has ended."""
+    folder = Path(tempfile.mkdtemp())
+    if folder.parent == Path.cwd():
+        folder.parent.chmod(0o711)  # a worker may be another user
+    return folder
+
+
+def _write_readable(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files for processes of any user to read."""
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+        (folder / name).chmod(0o444)
+    for place in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+        place.chmod(0o755)
 
 
 def _surprise(check: Check, problem: Exception, shown: MessageGuard, judged: bool) -> CheckResult:

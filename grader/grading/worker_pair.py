@@ -32,6 +32,7 @@ LARGEST_EXPORT = MAX_BYTES + (1 << 20)  # a program, and what lies beside it: al
 # Exceptions of what the learner's machine has and this one has not, and what a learner is told about them.
 NOT_HERE = ("ModuleNotFoundError", "FileNotFoundError")
 AVAILABLE = "the notebook, the course's files and its packages"
+AVAILABLE_WITH_OWN_FILES = "the notebook, the files submitted beside it, the course's files and its packages"
 AGAIN = 2  # times as many seconds for a cell that runs again: it ended in time before
 NAME_LISTS = ("binds", "needs", "bound", "restored")
 
@@ -106,7 +107,7 @@ class WorkerPair:
         self, setup: str, classes: Classes, programs: ExecutorPrograms, known: ReferencePrograms | None = None,
         data: str = "",
     ) -> None:  # fmt: skip
-        self.data = data
+        self.data, self.available = data, AVAILABLE
         self.setup, self.classes, self.programs, self.known = setup, classes, programs, known
         self.seconds = ANSWER_S
         self.asked = 0
@@ -209,8 +210,9 @@ class WorkerPair:
         place, quoted = _place_and_text(reply)
         short = f"raised {kind}{place}"
         if kind in NOT_HERE:
-            short = f"{short} (the grader has only {AVAILABLE})"
-            quoted += f"\nThe grader has only {AVAILABLE}. Write other modules in a cell that begins with %%writefile."
+            short = f"{short} (the grader has only {self.available})"
+            fix = "Write other modules in a cell that begins with %%writefile."
+            quoted += f"\nThe grader has only {self.available}. {fix}"
         return replace(known, problem=f"raised {reply['kind']}{place}{quoted}", short=short)
 
     def prepare(self, answers: tuple[str, ...]) -> list[str]:

@@ -12,16 +12,18 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from grader.core import files
 from grader.core.text import legible
 from grader.course.deadlines import BadTable, read_rows
+from grader.course.tree import MAX_DATA_BYTES
 from grader.lms.git import FetchedRepository, FetchLimits, FileRefused, GitFailed, Repository
 
 RECORD = "collected.json"
@@ -85,12 +87,16 @@ def _problem(one: Repository) -> str:
 
 @dataclass(frozen=True)
 class CollectedNotebook:
-    """One notebook: where it was, its id in git, when it was first seen. `state` is new, changed or unchanged."""
+    """One notebook: where it was, its id in git, when it was first seen. `state` is new, changed or unchanged.
+
+    `beside` are the ids of the learner's own files beside it, by path, where the lesson allows them.
+    """
 
     path: str
     blob: str
     seen: str
     state: str
+    beside: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,10 +118,17 @@ class CollectedRepository:
 
 
 class Collection:
-    """The folder `to`, and what an earlier collection noted in it. Raises OSError where it cannot be written."""
+    """The folder `to`, and what an earlier collection noted in it. Raises OSError where it cannot be written.
 
-    def __init__(self, to: Path, lessons: Iterable[str], limits: FetchLimits) -> None:
+    `own_files` says for lessons how many bytes of files of their own learners may submit beside the notebook.
+    """
+
+    def __init__(
+        self, to: Path, lessons: Iterable[str], limits: FetchLimits, own_files: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
         self.to, self.lessons, self.limits, self.stop = to, list(lessons), limits, threading.Event()
+        self.own_files = {lesson: most for lesson, most in own_files.items() if most and lesson in self.lessons}
+        self._asked = [*self.lessons, *(f"{lesson}/" for lesson in self.own_files)]
         to.mkdir(parents=True, exist_ok=True)
         self.record: dict[str, Any] = {}
         # What an earlier collection noted and cannot be read counts for nothing, and is collected again.
@@ -159,34 +172,52 @@ class Collection:
         for lesson in self.lessons:
             try:
                 if found := fetched.read([place.format(lesson) for place in PLACES]):
-                    notebooks[lesson] = self._write_notebook(repository.learner, lesson, *found)
+                    most = self.own_files.get(lesson, 0)
+                    inside = most > 0 and found[0].endswith(f"{lesson}/{lesson}.ipynb")
+                    # With room for copies of the course's files, which do not count later
+                    beside = fetched.read_beside(found[0], most + MAX_DATA_BYTES) if inside else {}
+                    notebooks[lesson] = self._write_submission(repository.learner, lesson, *found, beside)
             except FileRefused as problem:
                 refused.append(str(problem))
         return CollectedRepository(*about, notebooks, tuple(refused))
 
-    def _write_notebook(self, learner: str, lesson: str, path: str, blob: str, content: bytes) -> CollectedNotebook:
+    def _write_submission(
+        self, learner: str, lesson: str, path: str, blob: str, content: bytes,
+        beside: dict[str, tuple[str, bytes | None]],
+    ) -> CollectedNotebook:  # fmt: skip
         last = self.record.get(learner, {}).get("notebooks", {}).get(lesson)
         folder = self.to / learner / lesson
         notebook = folder / f"{lesson}.ipynb"
-        same = last is not None and last["blob"] == blob
+        ids, before = {name: one for name, (one, _) in beside.items()}, (last or {}).get("beside", {})
+        same = last is not None and (last["blob"], before) == (blob, ids)
         seen = last["seen"] if same else f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-        if same and notebook.is_file():
-            return CollectedNotebook(path, blob, seen, "unchanged")
+        if same and all(one.is_file() for one in (notebook, *(folder / name for name in ids))):
+            return CollectedNotebook(path, blob, seen, "unchanged", ids)
         try:
+            for name in before.keys() - ids.keys():
+                (folder / name).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # not empty
+                    for above in Path(name).parents[:-1]:
+                        (folder / above).rmdir()
+            for name, (_, own) in beside.items():
+                if own is None:
+                    files.write_hollow(folder / name, self.own_files[lesson] + 1)
+                else:
+                    files.write(folder / name, own, mode=0o644, alone=True)
             files.write(notebook, content, mode=0o644, alone=True)
         except OSError:
             with contextlib.suppress(OSError):  # an empty folder would be graded as a notebook that is missing
                 folder.rmdir()
             raise
         files.write(folder / "timestamp.txt", f"{seen}\n", mode=0o644, alone=True)
-        return CollectedNotebook(path, blob, seen, "new" if same or last is None else "changed")
+        return CollectedNotebook(path, blob, seen, "new" if same or last is None else "changed", ids)
 
     def _before(self, repository: Repository) -> CollectedRepository | None:
         """What an earlier collection has of this repository, if nothing more is asked for and it is still there."""
         last = self.record.get(repository.learner)
         if last is None or (last["source"], last["branch"]) != (repository.shown, repository.branch):
             return None
-        if last["refused"] or not set(self.lessons) <= set(last["asked"]):
+        if last["refused"] or not set(self._asked) <= set(last["asked"]):
             return None
         wanted = {lesson: one for lesson, one in last["notebooks"].items() if lesson in self.lessons}
         if not all((self.to / repository.learner / lesson / f"{lesson}.ipynb").is_file() for lesson in wanted):
@@ -197,7 +228,7 @@ class Collection:
 
     def _note(self, result: CollectedRepository) -> None:
         last, now = self.record.get(result.learner, {}), asdict(result)
-        asked = {*self.lessons, *(last.get("asked", []) if last.get("commit") == result.commit else [])}
+        asked = {*self._asked, *(last.get("asked", []) if last.get("commit") == result.commit else [])}
         notebooks = {**last.get("notebooks", {}), **now["notebooks"]}
         self.record[result.learner] = {**now, "notebooks": notebooks, "asked": sorted(asked)}
         self._write()

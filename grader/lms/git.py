@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.core.notebook import MAX_BYTES
+from grader.core.own_files import MAX_FILES, can_be_own
 
 QUIET = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false")
 # How a person or a CI job tells git who it is and how it reaches a server.
@@ -26,6 +27,7 @@ PASSED_ON = re.compile(
     r"GIT_SSH(_COMMAND|_VARIANT)?|GIT_CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|KEY_\d+|VALUE_\d+)|GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)"
 )
 COMMIT = "refs/collected/head"
+PLAIN = ("100644", "100755", "100664")  # modes of regular files
 LFS = b"version https://git-lfs.github.com/spec/"
 # Files of a repository by which git reads another one, and what a learner does instead. git looks for `.git` first.
 LEADING_OUT = {
@@ -174,19 +176,41 @@ class FetchedRepository:
         if path is None:
             return None
         mode, _, blob = found[path]
-        if mode not in ("100644", "100755", "100664"):
+        if mode not in PLAIN:
             what = {"120000": "a link", "040000": "a folder", "160000": "a submodule"}.get(mode, "no file")
             raise FileRefused(f"{path} is {what}. Commit the notebook itself.")
-        try:
-            size = int(self._git("cat-file", "-s", blob))
-        except GitFailed:  # left out by the server, as it is larger than asked for
-            size = MAX_BYTES + 1
-        if size > MAX_BYTES:
+        content = self._content(blob, MAX_BYTES)
+        if content is None:
             raise FileRefused(f"{path} is larger than {MAX_BYTES >> 20} MB. Clear its outputs.")
-        content = self._git("cat-file", "blob", blob)
         if content.startswith(LFS):
             raise FileRefused(f"{path} is stored in Git LFS. Commit the notebook itself.")
         return path, blob, content
+
+    def read_beside(self, notebook: str, most: int) -> dict[str, tuple[str, bytes | None]]:
+        """Returns id and bytes of the learner's own files beside a notebook and below, by their paths from there.
+
+        One that all of them together are too large with, by `most` bytes, has None instead of its bytes.
+        """
+        folder, _, own_name = notebook.rpartition("/")
+        listed = self._git("ls-tree", "-r", "-z", "--full-tree", COMMIT, "--", f"{folder}/").split(b"\0")
+        found: dict[str, tuple[str, bytes | None]] = {}
+        for entry in filter(None, listed):
+            about, _, path = entry.partition(b"\t")
+            mode, _, blob = about.decode().split()
+            name = path.decode("utf-8", "replace").removeprefix(f"{folder}/")
+            if mode in PLAIN and name != own_name and can_be_own(name) and len(found) <= MAX_FILES:
+                content = self._content(blob, most)
+                found[name] = blob, content
+                most -= len(content or b"")
+        return found
+
+    def _content(self, blob: str, most: int) -> bytes | None:
+        """The bytes of a file; None where it has more than `most`."""
+        try:
+            size = int(self._git("cat-file", "-s", blob))
+        except GitFailed:  # left out by the server, as it is larger than asked for
+            return None
+        return self._git("cat-file", "blob", blob) if size <= most else None
 
     def _contained(self, repository: Path) -> Path:
         """Returns a copy of the folder that git reads in a local repository. Raises GitFailed where it leads out.

@@ -20,23 +20,28 @@ import tempfile
 import traceback
 import zipfile
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from types import MappingProxyType
+from typing import IO, Any, TypeVar
 
 from grader.core import files as files_module
 from grader.core.faults import UnconfinedError
 from grader.core.layout import PACKAGE
 from grader.core.notebook import MAX_BYTES, Unreadable, read_submission
+from grader.core.own_files import MAX_FILES as MAX_OWN_FILES
+from grader.core.own_files import can_be_own
 from grader.core.points import number
 from grader.core.result import Result
 from grader.core.text import legible
 from grader.course import Course
+from grader.course.tree import MAX_DATA_BYTES
 from grader.grading import batch
 from grader.reports import forms
 
+Found = TypeVar("Found")
 SETTINGS = "autograder.json"
 COURSE_FILES = ("course.toml", ".secret", "solutions/*.py", "solutions/*/**/*", "notebooks/*.py")
 EXTENDS = re.compile(rb"^\s*extends\s*=.*$", re.MULTILINE)
@@ -44,6 +49,7 @@ MAX_FILES, MAX_DEPTH, MAX_ZIPS = 5_000, 50, 5
 MAX_NOTEBOOKS, MAX_NOTEBOOK_BYTES = 200, 5 * MAX_BYTES  # of all that are looked into
 MAX_ZIP_LIST = 2 << 20  # bytes of a zip's list of its files, which Python reads as a whole
 MAX_RATIO = 1_100  # more than deflate can pack
+UNREADABLE = (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError, zlib.error)
 NOT_LEARNERS = frozenset({".ipynb_checkpoints", "__MACOSX", ".git", ".venv"})
 FAULT = "Your submission was not graded: {}. This is not a verdict on your work. Please contact your instructor."
 UNCONFINED = (
@@ -98,12 +104,18 @@ class Autograder:
         self.course = Course(root / "source" / "course")
         self.lesson = self.course.lesson(settings["lesson"])
 
-    def grade(self, notebook: bytes, learner: str) -> Result:
-        """Grades these bytes as `learner`'s notebook. Raises UnconfinedError."""
+    def grade(self, notebook: bytes, learner: str, beside: Mapping[str, bytes | None] = MappingProxyType({})) -> Result:
+        """Grades these bytes as `learner`'s notebook, with the files `beside` it (see `submitted_notebook`). Raises
+        UnconfinedError."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "learner", self.lesson.id, f"{self.lesson.id}.ipynb")
             path.parent.mkdir(parents=True)
             path.write_bytes(notebook)
+            for name, content in beside.items():
+                if content is None:
+                    files_module.write_hollow(path.parent / name, self.lesson.own_files_bytes + 1)
+                else:
+                    files_module.write(path.parent / name, content)
             entry = batch.Entry(path, learner, self.lesson.id)
             print_level = lambda found: print(f"Learners' processes are confined: {found.level}. {found.refused or ''}")
             allowed = self.allow_unsandboxed
@@ -136,7 +148,9 @@ def examine(root: Path) -> Result:
     try:
         autograder = Autograder(root)
         lesson, ids = autograder.lesson.id, {exercise.id for exercise in autograder.lesson.exercises}
-        result = autograder.grade(submitted_notebook(root / "submission", ids, lesson), learner(root))
+        most = autograder.lesson.own_files_bytes
+        notebook, beside = submitted_notebook(root / "submission", ids, lesson, most)
+        result = autograder.grade(notebook, learner(root), beside)
     except NotOneNotebook as problem:
         return Result("", lesson, problem=str(problem), fault="submission")
     except UnconfinedError as problem:
@@ -177,22 +191,26 @@ class _Source:
     open: Callable[[], Any]  # to a binary stream
 
 
-def submitted_notebook(folder: Path, ids: Collection[str], lesson: str) -> bytes:
-    """Returns the bytes of the notebook in `folder`, under any name, in a subfolder or in a zip. Raises NotOneNotebook.
+def submitted_notebook(
+    folder: Path, ids: Collection[str], lesson: str, own_files_bytes: int = 0
+) -> tuple[bytes, dict[str, bytes | None]]:
+    """Returns the bytes of the notebook in `folder`, under any name, in a subfolder or in a zip, and the learner's own
+    files beside it by their paths from there. Raises NotOneNotebook.
 
-    Of several, it is the one that has cells with these `ids`. Links are not followed. Numbers and sizes are checked
-    before anything is read.
+    Of several notebooks, it is the one that has cells with these `ids`. Links are not followed. Numbers and sizes are
+    checked before anything is read. A file that makes the learner's own larger than `own_files_bytes`, with as much
+    again for copies of the course's files, has None instead of its bytes.
     """
     files = _files(folder)
     with contextlib.ExitStack() as stack:
-        found = {
-            name: _Source(path.stat().st_size, partial(open, path, "rb")) for name, path in _named(files, ".ipynb")
-        }
+        every = {name: _Source(path.stat().st_size, partial(open, path, "rb")) for name, path in files.items()}
+        found = dict(_named(every, ".ipynb"))
         if not found:
             zips = _named(files, ".zip")
             _limit(len(zips) > MAX_ZIPS, f"more than {MAX_ZIPS} zips")
             for name, path in zips:
-                found |= _zipped(name, path, stack)
+                every |= _zipped(name, path, stack)
+            found = dict(_named(every, ".ipynb"))
         if not found:
             raise NotOneNotebook(f"Your submission contains no notebook. Submit {lesson}.ipynb.")
         small = sum(one.size for one in found.values() if one.size <= MAX_BYTES)  # larger ones are never read
@@ -206,7 +224,24 @@ def submitted_notebook(folder: Path, ids: Collection[str], lesson: str) -> bytes
                 f"Your submission contains {len(found)} notebooks ({names}), and {which} of {lesson}. "
                 f"Submit only {lesson}.ipynb."
             )
-        return _read(meant[0], found[meant[0]])
+        beside = _beside(meant[0], every, own_files_bytes + MAX_DATA_BYTES) if own_files_bytes else {}
+        return _read(meant[0], found[meant[0]]), beside
+
+
+def _beside(notebook: str, sources: dict[str, _Source], room: int) -> dict[str, bytes | None]:
+    """Files that may be the learner's own, by their paths from the notebook; None for those without room."""
+    folder = notebook.removesuffix(notebook.rpartition("/")[2])
+    found: dict[str, bytes | None] = {}
+    for path, source in sorted(sources.items()):
+        name = path.removeprefix(folder)
+        if path.startswith(folder) and can_be_own(name) and len(found) <= 2 * MAX_OWN_FILES:
+            content = None
+            if source.size <= room:
+                with contextlib.suppress(*UNREADABLE), source.open() as stream:
+                    content = stream.read(room + 1)
+            found[name] = content if content is not None and len(content) <= room else None
+            room -= len(found[name] or b"")
+    return found
 
 
 def _limit(exceeded: bool, what: str) -> None:
@@ -233,7 +268,7 @@ def _files(folder: Path) -> dict[str, Path]:
     return {str(path.relative_to(folder)): path for path in found if stat.S_ISREG(path.lstat().st_mode)}
 
 
-def _named(files: dict[str, Path], suffix: str) -> list[tuple[str, Path]]:
+def _named(files: dict[str, Found], suffix: str) -> list[tuple[str, Found]]:
     return [(name, path) for name, path in files.items() if name.lower().endswith(suffix)]
 
 
@@ -249,7 +284,7 @@ class _Zip(io.FileIO):
 
 
 def _zipped(name: str, path: Path, stack: contextlib.ExitStack) -> dict[str, _Source]:
-    """Notebooks in a zip, which stays open as long as `stack`; a zip in it is not looked into."""
+    """Files in a zip, which stays open as long as `stack`; a zip in it is not looked into."""
     try:
         file = stack.enter_context(_Zip(path))
         archive = stack.enter_context(zipfile.ZipFile(file))
@@ -263,8 +298,9 @@ def _zipped(name: str, path: Path, stack: contextlib.ExitStack) -> dict[str, _So
     for entry in entries:
         inside = f"{name}/{entry.filename}"
         _limit(entry.filename.count("/") > MAX_DEPTH, f"folders more than {MAX_DEPTH} deep")
-        if entry.filename.lower().endswith(".ipynb"):
-            _limit(inside in found, f"a zip with two files of the same name ({legible(entry.filename, 100)})")
+        if not entry.is_dir():
+            twice = inside in found and inside.lower().endswith(".ipynb")
+            _limit(twice, f"a zip with two files of the same name ({legible(entry.filename, 100)})")
             found[inside] = _Source(entry.file_size, partial(_unzipped, archive, entry))
     return found
 
@@ -286,7 +322,7 @@ def _read(name: str, source: _Source) -> bytes:
         try:
             with source.open() as stream:
                 content = stream.read(MAX_BYTES + 1)
-        except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError, zlib.error) as problem:
+        except UNREADABLE as problem:
             kind = "locked" if "password" in str(problem) else "damaged, or compressed in an unsupported way"
             raise NotOneNotebook(f"{shown} is {kind}. Submit only the notebook.") from None
     if max(source.size, len(content)) > MAX_BYTES:

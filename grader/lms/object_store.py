@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grader.core import files
 from grader.core.notebook import MAX_BYTES
+from grader.core.own_files import MAX_FILES, can_be_own
 from grader.course import Course
 from grader.grading.cache import digest
 
@@ -67,7 +69,10 @@ def write(url: str, text: str) -> None:
 
 
 class SubmissionStore:
-    """Notebooks `<learner>/<lesson>/<lesson>.ipynb` below a URL, and a copy of them in the course's `build/`."""
+    """Notebooks `<learner>/<lesson>/<lesson>.ipynb` below a URL, and a copy of them in the course's `build/`.
+
+    Learners' own files beside a notebook are copied too, where the lesson allows them.
+    """
 
     def __init__(self, url: str, course: Course) -> None:
         self.url, self.course = url.rstrip("/"), course
@@ -80,8 +85,9 @@ class SubmissionStore:
     def fetch(self, lesson: str | None = None) -> list[str]:
         """Copies notebooks that are new or have changed, and removes those that are gone, of one lesson or all.
 
-        At most as many bytes are read of a file as a notebook may have; the copy of a larger one is as long as it is,
-        and empty. Returns paths that are ignored, since no lesson has this name. Raises StoreError.
+        At most as many bytes are read of a file as a notebook, or the learner's own files, may have; the copy of a
+        larger one is as long as it is, and empty. Returns paths that are ignored: no lesson has this name, or allows
+        this file. Raises StoreError.
         """
         with _reporting(self.url, "read"):
             store, root = _open(self.url)
@@ -91,23 +97,29 @@ class SubmissionStore:
                 raise StoreError(f"There is no folder {self.url}. Pass one that contains <learner>/<lesson>/.")
             found: dict[str, dict[str, Any]] = store.find(root, detail=True)
             here, ignored = dict[str, str](), list[str]()
+            beside: Counter[tuple[str, str]] = Counter()
             for path, about in sorted(found.items()):
                 name = path.removeprefix(f"{root}/")
                 learner, *below = name.split("/")
-                of = below[0] if len(below) == 2 else ""
+                of = below[0] if len(below) > 1 else ""
                 plain = learner not in ("", ".", "..") and not re.search(r"[\\\0]", name)
-                if not plain or of not in self.course.lesson_ids or below[1] != f"{of}.ipynb":
+                is_notebook = below[1:] == [f"{of}.ipynb"]
+                most = MAX_BYTES if is_notebook else self.course.own_files_bytes(of)
+                own = most > 0 and can_be_own("/".join(below[1:])) and beside[learner, of] <= 2 * MAX_FILES
+                if not plain or of not in self.course.lesson_ids or not (is_notebook or own):
                     if not any(part.startswith(".") for part in name.split("/")):
                         ignored.append(name)
                 elif lesson in (None, of):
+                    beside[learner, of] += 1
                     here[name] = digest([about.get("size"), *(str(about.get(key)) for key in VERSION_KEYS)])
                     if self._known.get(name) != here[name] or not (self.folder / name).is_file():
-                        self._copy(store, path, int(about.get("size") or 0), self.folder / name)
+                        self._copy(store, path, int(about.get("size") or 0), self.folder / name, most)
             gone = [name for name in self._known if name not in here and lesson in (None, name.split("/")[1])]
             for name in gone:
                 (self.folder / name).unlink(missing_ok=True)
                 with contextlib.suppress(OSError):
-                    (self.folder / name).parent.rmdir()
+                    for folder in (self.folder / name).parents:
+                        folder.rmdir()
             others = {name: version for name, version in self._known.items() if name not in (*here, *gone)}
             if here != self._known:
                 self._known = {**others, **here}
@@ -115,12 +127,9 @@ class SubmissionStore:
         return ignored
 
     @staticmethod
-    def _copy(store: AbstractFileSystem, path: str, size: int, to: Path) -> None:
-        content = b""
-        if size <= MAX_BYTES:
-            with store.open(path, "rb") as stream:
-                content = stream.read(MAX_BYTES + 1)
-        files.write(to, content[: MAX_BYTES + 1])
-        if size > MAX_BYTES:
-            with to.open("r+b") as stream:
-                stream.truncate(size)  # a sparse file, which is refused for its size as in a folder
+    def _copy(store: AbstractFileSystem, path: str, size: int, to: Path, most: int) -> None:
+        if size > most:
+            files.write_hollow(to, size)
+            return
+        with store.open(path, "rb") as stream:
+            files.write(to, stream.read(most + 1))
