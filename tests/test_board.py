@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,8 +27,9 @@ from tornado.websocket import websocket_connect
 
 from grader.board import board_server
 from grader.board.board_server import MAX_NAME, Board, RateLimit, clean_name
+from grader.board.event_kinds import BadEvent, checked_event
 from grader.board.event_log import DATABASE, EventLog
-from grader.board.workshop import BadEvent, BoardExercise, BoardPrediction, Workshop
+from grader.board.workshop import BoardExercise, BoardPrediction, Workshop
 from grader.core import board_client
 from grader.core.result import CheckResult, Result
 
@@ -116,7 +118,7 @@ def workshop() -> Workshop:
 
 
 def happen(workshop: Workshop, at: float, learner: int | None, **content: object) -> None:
-    workshop.apply(at, learner, workshop.check(content, "instructor" if learner is None else "learner"))
+    workshop.apply(at, learner, checked_event(workshop, content, "instructor" if learner is None else "learner"))
 
 
 def test_an_exercise_goes_from_open_to_done(workshop: Workshop) -> None:
@@ -174,6 +176,27 @@ def test_the_projector_gets_a_tally_only_when_everyone_has_answered(workshop: Wo
     assert workshop.summary(instructor=False)["predictions"][0]["right"] == "B"
 
 
+def test_a_break_counts_for_nobody(workshop: Workshop) -> None:
+    for learner in (1, 2):
+        workshop.join(learner, str(learner), 0.0)
+        happen(workshop, 60.0, learner, kind="check", check="a-one", outcome="passed")
+    assert workshop.clock(100.0) - workshop.row(1)["progressed"] == 40.0
+    happen(workshop, 100.0, None, kind="break", paused=True)
+    happen(workshop, 150.0, None, kind="break", paused=True)  # a second click
+    assert workshop.summary(instructor=False)["paused"] is True
+    assert workshop.clock(1_000.0) - workshop.row(1)["progressed"] == 40.0
+    happen(workshop, 2_000.0, 2, kind="check", check="a-two", outcome="passed")  # works through the break
+    happen(workshop, 3_700.0, None, kind="break", paused=False)
+    happen(workshop, 3_700.0, None, kind="break", paused=False)
+    assert workshop.clock(3_720.0) - workshop.row(1)["progressed"] == 60.0
+    assert workshop.clock(3_720.0) - workshop.row(2)["progressed"] == 20.0
+    happen(workshop, 3_760.0, 1, kind="graded", exercise="a", points=3, misconception=None)
+    assert workshop.median_gap == 60.0, "of 60, 60, 40 and 100 s"
+    assert workshop.summary(instructor=True)["exercises"][0]["minutes"] == 1.7, "100 s, without the hour"
+    with pytest.raises(BadEvent):
+        checked_event(workshop, {"kind": "break", "paused": 1}, "instructor")
+
+
 def test_a_learner_who_has_left_no_longer_counts(workshop: Workshop) -> None:
     for learner in (1, 2):
         workshop.join(learner, f"Learner {learner}", 0.0)
@@ -196,8 +219,8 @@ def test_an_answer_that_is_still_the_stub_is_not_shared(workshop: Workshop) -> N
     stub = "def f(x):\n    # YOUR CODE HERE\n    raise NotImplementedError()"
     workshop.exercises["a"] = replace(workshop.exercises["a"], stub=stub)
     with pytest.raises(BadEvent, match="contains no answer yet"):
-        workshop.check({"kind": "shared", "exercise": "a", "code": f"# mine\n{stub}"})
-    assert workshop.check({"kind": "shared", "exercise": "a", "code": "def f(x):\n    return x"})
+        checked_event(workshop, {"kind": "shared", "exercise": "a", "code": f"# mine\n{stub}"})
+    assert checked_event(workshop, {"kind": "shared", "exercise": "a", "code": "def f(x):\n    return x"})
 
 
 def test_a_board_that_judges_ignores_the_points_that_learners_report(workshop: Workshop) -> None:
@@ -207,8 +230,8 @@ def test_a_board_that_judges_ignores_the_points_that_learners_report(workshop: W
     assert workshop.row(1)["cells"]["a"] == {"status": "trying", "earned": 0.0, "failures": 0}
     judged = {"kind": "judged", "exercise": "a", "points": 3, "misconception": None}
     with pytest.raises(BadEvent):
-        workshop.check(judged)
-    workshop.apply(2.0, 1, workshop.check(judged, "judge"))
+        checked_event(workshop, judged)
+    workshop.apply(2.0, 1, checked_event(workshop, judged, "judge"))
     assert workshop.row(1)["cells"]["a"]["status"] == "done"
     assert workshop.news(1)["judged"] == [["First", 3, 3.0]]
 
@@ -238,13 +261,13 @@ def test_who_counts_as_stuck_depends_on_the_pace_of_the_workshop(workshop: Works
         {"kind": "prediction", "prediction": "p", "choice": "AB"}, {"kind": "judged", "exercise": "a", "points": 1},
         {"kind": "shared", "exercise": "a", "code": " "}, {"kind": "shared", "exercise": "a", "code": "x" * 5_000},
         {"kind": "shared", "exercise": "other", "code": "x"}, {"kind": "show", "exercise": None},
-        {"kind": "hide", "hidden": False},
+        {"kind": "hide", "hidden": False}, {"kind": "break", "paused": True},
     ],
     ids=str,
 )  # fmt: skip
 def test_a_malformed_event_is_refused(workshop: Workshop, event: object) -> None:
     with pytest.raises(BadEvent):
-        workshop.check(event)
+        checked_event(workshop, event)
 
 
 def test_names_are_one_line_of_bounded_text() -> None:
@@ -425,6 +448,32 @@ def test_results_are_reported_by_a_thread_and_only_after_joining(
     assert not reporter._waiting.unfinished_tasks, "nothing is sent after leaving"
 
 
+def test_what_a_command_could_not_send_is_sent_by_the_next_one(course: Path, tmp_path: Path) -> None:
+    around = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_DATA_HOME": str(tmp_path)}
+
+    def report(wanted: bool) -> None:
+        script = (
+            f"from grader.core.board_client import reporter; reporter.report([{{'kind': 'help', 'wanted': {wanted}}}])"
+        )
+        subprocess.run([sys.executable, "-c", script], env=around, check=True)
+
+    with running(course, "01_small") as board:
+        token = board.join("Me")[1]
+        joined = {"url": board.url.rstrip("/"), "token": token, "name": "Me", "judges": True}
+        (tmp_path / "jaxercise").mkdir()
+        (tmp_path / "jaxercise" / "workshop.json").write_text(json.dumps(joined))
+        board.process.kill()
+        board.process.wait()
+    report(True)
+    report(False)
+    stored = json.loads((tmp_path / "jaxercise" / "unsent.json").read_text())
+    assert [content["events"][0]["wanted"] for _, content in stored["requests"]] == [True, False]
+    with running(course, port=None):
+        report(True)
+        assert [one["wanted"] for one in wait_for(course, "help", 3)] == [True, False, True]
+    assert not list((tmp_path / "jaxercise").glob("unsent*"))
+
+
 def test_a_check_cell_reports_its_outcome_and_a_stub_reports_nothing(course: Path, tmp_path: Path) -> None:
     check = next(iter(next(iter(Workshop.of(open_course(course), ["01_small"]).exercises.values())).public))
     source = '"""Twice."""\ncompare(ask(double, 3), 6)'
@@ -553,6 +602,40 @@ def own_token(data: Path) -> str:
     return str(json.loads((data / "jaxercise" / "workshop.json").read_text())["token"])
 
 
+def test_a_learner_who_joins_from_a_watched_folder_is_shown_once(
+    course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    homes = {name: tmp_path / "home" / name / "course" for name in ("ada", "thief")}
+    for home in homes.values():
+        answered(course, home)
+        shutil.copy(course / "course.toml", home)
+    count = len(open_course(course).lesson("01_small").exercises)
+    with running(course, "01_small", "--watch", str(tmp_path / "home" / "*" / "course")) as board:
+        assert wait_for(course, "judged", 2 * count)
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+        monkeypatch.chdir(homes["ada"] / "work" / "01_small")
+        assert board_client.join(board.url, board.code, "Ada L").watches
+        proof = homes["ada"] / board_client.PROOF
+        (homes["thief"] / "build").mkdir()
+        shutil.copy(proof, homes["thief"] / board_client.PROOF)  # proves nothing there
+        assert wait_for(course, "folder", 1) == [{"kind": "folder", "replaced": True}]
+        assert len(wait_for(course, "judged", 3 * count)) == 3 * count
+        assert {name for name, *_ in table_of(board)} == {"Ada L", "thief"}
+        board_client.leave()
+        assert wait_for(course, "folder", 2)[-1] == {"kind": "folder", "replaced": False}
+        assert {name for name, *_ in table_of(board)} == {"ada", "Ada L", "thief"}
+        board.process.send_signal(signal.SIGINT)
+        assert board.process.wait(30) == 0
+
+
+def table_of(board: RunningBoard) -> list[list[str]]:
+    """The rows of the exercises that are solved, as the board exports them."""
+    request = urllib.request.Request(f"{board.url}api/act?form=csv", headers={"X-Board-Token": board.instructor})
+    with urllib.request.urlopen(request, timeout=20) as reply:
+        rows = [row.split(",") for row in reply.read().decode().splitlines()[1:]]
+    return [row for row in rows if row[3] == "done"]
+
+
 def test_a_board_grades_the_notebooks_of_watched_folders(course: Path, tmp_path: Path) -> None:
     answered(course, tmp_path / "home" / "ada" / "course")
     with running(course, "01_small", "--watch", str(tmp_path / "home" / "*" / "course")) as board:
@@ -606,8 +689,8 @@ def test_the_page_shows_the_workshop_and_never_markup(course: Path, width: int, 
                 board.report(board.join()[1], {"kind": "shared", "exercise": "small-double", "code": code})
             helped = page.get_by_role("button", name="asks for help")
             helped.wait_for()
+            page.get_by_role("img", name="Double. a check failed: 3").wait_for()
             assert page.locator("img").count() == 0
-            assert page.get_by_role("img", name="Double. a check failed: 3").count() == 1
             page.get_by_role("button", name="Show this answer to Double on the projector").first.press("Enter")
             page.get_by_role("button", name="Remove from the projector").wait_for()
             # By keyboard alone: help is given, a hint is sent.
@@ -618,6 +701,11 @@ def test_the_page_shows_the_workshop_and_never_markup(course: Path, width: int, 
             page.keyboard.type("Look at the shapes.")
             page.keyboard.press("Enter")
             page.locator("#hint-shown", has_text="Look at the shapes.").wait_for()
+            page.get_by_label("Break: waiting times stand still").focus()
+            page.keyboard.press("Space")
+            page.get_by_text("4 learners, break", exact=True).wait_for()
+            page.keyboard.press("Space")
+            page.get_by_text("4 learners", exact=True).wait_for()
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             projector = browser.new_page(viewport={"width": width, "height": height})
             projector.goto(f"{board.url}#{board.projector}")

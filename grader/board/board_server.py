@@ -3,7 +3,7 @@
 Three roles have a token each. A learner's token, issued when they join, only reports that learner's own events. The
 projector's token reads counts of everyone. The instructor's token also reads names and sends actions. Tokens are sent
 in a header, or as the first message of a WebSocket, so that no other page of a browser can use them. Everything that a
-learner sends is validated (`Workshop.check`), bounded in size and rate, and shown as text. With a `JudgeQueue`, the
+learner sends is validated (`checked_event`), bounded in size and rate, and shown as text. With a `JudgeQueue`, the
 board also takes saved notebooks, and adds the results of their hidden checks to the events.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import hmac
 import json
 import random
@@ -31,10 +30,11 @@ from tornado.httpserver import HTTPServer
 from tornado.web import Application, HTTPError, RequestHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from grader.board.event_kinds import KINDS, BadEvent, checked_event
 from grader.board.event_log import Event, EventLog
-from grader.board.judge_queue import MAX_NOTEBOOK, JudgeQueue, QueueFull
-from grader.board.workshop import BadEvent, Workshop
-from grader.core.board_client import TOKEN, graded_events
+from grader.board.judge_queue import MAX_NOTEBOOK, JudgeQueue, QueueFull, WatchedNotebook
+from grader.board.workshop import Workshop
+from grader.core.board_client import TOKEN, folder_proof, graded_events, token_digest
 from grader.core.notebook import Unreadable
 from grader.core.result import CheckResult
 from grader.core.text import legible
@@ -81,10 +81,6 @@ class RateLimit:
         return left >= 1
 
 
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode(errors="replace")).hexdigest()
-
-
 def clean_name(typed: str) -> str:
     """Returns a name as it is shown: printable characters on one line, at most `MAX_NAME` of them."""
     return " ".join(legible(typed[:MAX_NAME]).split())[:MAX_NAME].strip()
@@ -93,8 +89,10 @@ def clean_name(typed: str) -> str:
 class Board:
     """One workshop with its database, its tokens and the pages that are open."""
 
-    def __init__(self, workshop: Workshop, log: EventLog, judge: JudgeQueue | None = None) -> None:
-        self.workshop, self.log, self.judge = workshop, log, judge
+    def __init__(
+        self, workshop: Workshop, log: EventLog, judge: JudgeQueue | None = None, watches: bool = False
+    ) -> None:
+        self.workshop, self.log, self.judge, self.watches = workshop, log, judge, watches
         self.address = ""  # with which learners join
         if judge is not None:
             judge.on_result = self.judged
@@ -118,8 +116,8 @@ class Board:
                 workshop.join(event.learner, workshop.participants[event.learner].name, event.at)
                 continue
             with contextlib.suppress(BadEvent):  # the course has changed since
-                sender = "judge" if event.content["kind"] == "judged" else "learner"
-                content = workshop.check(event.content, "instructor" if event.learner is None else sender)
+                sender = "judge" if event.content["kind"] in KINDS["judge"] else "learner"
+                content = checked_event(workshop, event.content, "instructor" if event.learner is None else sender)
                 workshop.apply(event.at, event.learner, content)
 
     def role(self, token: str) -> str | int | None:
@@ -127,14 +125,14 @@ class Board:
         for role in ("instructor", "projector"):
             if hmac.compare_digest(token.encode(errors="replace"), getattr(self, role).encode()):
                 return role
-        return self.learners.get(_digest(token))
+        return self.learners.get(token_digest(token))
 
     def join(self, name: str) -> tuple[str, str]:
         """Adds a learner; returns their name, which is drawn where they gave none, and their token."""
         if len(self.learners) >= MAX_LEARNERS:
             raise HTTPError(503, reason="The workshop is full")
         token, wanted = secrets.token_urlsafe(24), clean_name(name)
-        return self._add(wanted, _digest(token)), token
+        return self._add(wanted, token_digest(token)), token
 
     def _add(self, wanted: str, digest: str) -> str:
         """Adds a learner under a name, or a similar one where it is taken; returns the name."""
@@ -151,15 +149,31 @@ class Board:
         self.schedule()
         return one
 
-    def saved_in_folder(self, name: str, lesson: str, content: bytes) -> None:
-        """Takes a notebook of a watched folder; its learner is added with the first one."""
-        digest = f"folder {name}"  # no digest of any token, so no token reports as this learner
-        if digest not in self.learners:
-            self._add(clean_name(name), digest)
+    def saved_in_folder(self, saved: WatchedNotebook) -> None:
+        """Takes a notebook of a watched folder. It is that of the learner who has joined from there, and otherwise of
+        one who is added with the first notebook."""
+        digest = f"folder {saved.name}"  # no digest of any token, so no token reports as this learner
+        joined = self._joined_from(saved)
+        if joined is None and digest not in self.learners:
+            self._add(clean_name(saved.name), digest)
+        earlier = self.learners.get(digest)
+        if earlier is not None and self.workshop.participants[earlier].replaced != (joined is not None):
+            self.take(earlier, [{"kind": "folder", "replaced": joined is not None}], "judge")
+        learner = earlier if joined is None else joined
         assert self.judge is not None
+        assert learner is not None
         with contextlib.suppress(Unreadable, QueueFull):
-            self.judge.put(self.learners[digest], lesson, content)
+            self.judge.put(learner, saved.lesson, saved.content)
         self.schedule()
+
+    def _joined_from(self, saved: WatchedNotebook) -> int | None:
+        """The learner who has proved that this folder is theirs; of several, the last to join."""
+        proved = (
+            learner
+            for digest, learner in reversed(self.learners.items())
+            if saved.proof and hmac.compare_digest(saved.proof, folder_proof(digest, saved.folder))
+        )
+        return next(proved, None)
 
     def judged(self, learner: int, checks: list[CheckResult]) -> None:
         """Takes the results of a learner's notebook from the queue."""
@@ -168,7 +182,7 @@ class Board:
     def take(self, learner: int | None, sent: list[Any], sender: str) -> None:
         """Validates, stores and applies events. Raises BadEvent, and takes none of them, if one is malformed."""
         now = time.time()
-        events = [Event(now, learner, self.workshop.check(one, sender)) for one in sent]
+        events = [Event(now, learner, checked_event(self.workshop, one, sender)) for one in sent]
         self.log.add(events)
         for event in events:
             self.workshop.apply(*event)
@@ -189,7 +203,8 @@ class Board:
             viewer.send(texts[viewer.role])
 
     def _update_text(self, role: str, rows: list[dict[str, Any]], groups: dict[str, Any] | None) -> str:
-        content: dict[str, Any] = {"summary": self.workshop.summary(role == "instructor"), "now": time.time()}
+        now, summary = time.time(), self.workshop.summary(role == "instructor")
+        content: dict[str, Any] = {"summary": summary, "now": now, "clock": self.workshop.clock(now)}
         if role == "instructor":
             content |= {"rows": rows, "queue": self.queue()} | ({} if groups is None else {"groups": groups})
         return json.dumps(content)
@@ -298,7 +313,9 @@ class Join(Handler):
             self.refuse_guessing()
             raise HTTPError(403, reason="The code is wrong. Copy it from the projector")
         name, token = self.board.join(name)
-        self.finish({"name": name, "token": token, "judges": self.board.judge is not None})
+        self.finish(
+            {"name": name, "token": token, "judges": self.board.judge is not None, "watches": self.board.watches}
+        )
 
 
 class Report(Handler):

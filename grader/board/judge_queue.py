@@ -10,14 +10,17 @@ import asyncio
 import base64
 import contextlib
 import glob
+import os
+import stat
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from grader.board.event_log import EventLog
+from grader.core.board_client import PROOF
 from grader.core.faults import UnconfinedError
 from grader.core.layout import EXAMINER
 from grader.core.notebook import Unreadable, read_bytes
@@ -26,13 +29,14 @@ from grader.course import Course
 from grader.grading.batch import UNCONFINED, Entry, as_result, cores, imports, private_folders, secret
 from grader.grading.pool import Pool
 from grader.learning.progress import NotebookState
-from grader.learning.watch import file_stamp
+from grader.learning.watch import NO_FILE, file_stamp
 from grader.sandbox.confine import LEVELS
 
 READY = "Ready to grade saved notebooks."  # printed once a worker waits
 LOOK_S = 2.0  # between two looks at the watched folders
 MAX_NOTEBOOK = 1 << 20  # bytes of the code cells of a notebook
 MAX_WAITING = 64 << 20  # bytes of all notebooks that wait
+LONGEST_PROOF = 100  # bytes
 RECENT = 100  # notebooks whose waiting times are shown
 
 Place = tuple[int, str]  # a learner's id and a lesson
@@ -144,37 +148,57 @@ class JudgeQueue:
         return found
 
 
+class WatchedNotebook(NamedTuple):
+    """A notebook in a watched folder: the name that the folder's path gives its learner, the lesson and the content,
+    and what is known of the folder: its inode among others, and a proof of which learner it belongs to."""
+
+    name: str
+    lesson: str
+    content: bytes
+    folder: os.stat_result
+    proof: bytes
+
+
 class FolderWatcher:
     """Reads the notebooks of folders that match a pattern, such as `/home/*/course`, when they have changed.
 
     A learner's name is what the wildcards stand for. Folders that appear later are watched too.
     """
 
-    def __init__(self, patterns: list[str], lessons: list[str], changed: Callable[[str, str, bytes], None]) -> None:
+    def __init__(self, patterns: list[str], lessons: list[str], changed: Callable[[WatchedNotebook], None]) -> None:
         self.patterns, self.lessons, self.changed = patterns, lessons, changed
-        self._stamps: dict[Path, tuple[int, int, int]] = {}
+        self._stamps: dict[Path, tuple[tuple[int, int, int], ...]] = {}
 
     async def run(self) -> None:
         """Looks again every `LOOK_S` seconds until it is cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            for name, lesson, content in await loop.run_in_executor(None, self._look):
-                self.changed(name, lesson, content)
+            for saved in await loop.run_in_executor(None, self._look):
+                self.changed(saved)
             await asyncio.sleep(LOOK_S)
 
-    def _look(self) -> list[tuple[str, str, bytes]]:
+    def _look(self) -> list[WatchedNotebook]:
         found = []
         for pattern in self.patterns:
             for folder in map(Path, sorted(glob.glob(pattern))):
+                proof = folder / PROOF
                 for lesson in self.lessons:
                     for path in (folder / "work" / lesson / f"{lesson}.ipynb", folder / lesson / f"{lesson}.ipynb"):
-                        stamp = file_stamp(path)
-                        if stamp == self._stamps.get(path, (0, 0, 0)):
+                        stamps = file_stamp(path), file_stamp(proof)
+                        if stamps[0] == NO_FILE or stamps == self._stamps.get(path):
                             continue
-                        self._stamps[path] = stamp
-                        with contextlib.suppress(Unreadable):  # perhaps being written: its stamp changes again
-                            found.append((folder_name(pattern, folder), lesson, read_bytes(path)))
+                        self._stamps[path] = stamps
+                        with contextlib.suppress(Unreadable, OSError):  # perhaps being written: its stamp changes again
+                            about = folder_name(pattern, folder), lesson, read_bytes(path)
+                            found.append(WatchedNotebook(*about, folder.stat(), _first_bytes(proof)))
         return found
+
+
+def _first_bytes(path: Path) -> bytes:
+    """What a small regular file contains; b"" for any other."""
+    with contextlib.suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
+        return stream.read(LONGEST_PROOF) if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else b""
+    return b""
 
 
 def folder_name(pattern: str, folder: Path) -> str:

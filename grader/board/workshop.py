@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import builtins
-import hashlib
 import statistics
 from collections import Counter, deque
-from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
-from pygments import token as kinds
-from pygments.lexers import PythonLexer
-
+from grader.board.shared_answers import SharedAnswer, shared_answer, without_comments
 from grader.core.points import is_full
-from grader.core.text import legible
 from grader.course import Course, reader
-from grader.reports.similar import tokens
 
 STUCK_FACTOR = 2.0  # times the median time between two steps forward
 STUCK_AT_LEAST_S = 300.0
 MAX_GAPS = 5_000
-MAX_HINT = 500  # characters of a hint that the instructor types
-MAX_CODE = 4_000  # characters of an answer that a learner shares
 ANONYMOUS_FROM = 3  # people who have shared a wrong answer to an exercise before any of these answers is shown
 MOST_GROUPS = 6  # of the shared answers to one exercise
 MAX_QUESTION = 600  # characters of a prediction's question
 OPEN, TRYING, PASSING, DONE = "open", "trying", "passing", "done"  # of an exercise, in this order
-OUTCOMES = ("passed", "failed")  # of a check cell that counts; an untouched stub is not reported
-
-
-class BadEvent(ValueError):
-    """An event does not have the documented form; the text says what is wrong with it."""
 
 
 @dataclass(frozen=True)
@@ -61,18 +48,9 @@ class BoardPrediction:
     right: str
 
 
-@dataclass(frozen=True)
-class SharedAnswer:
-    """An answer that a learner has shared. Answers with the same `group` differ in names, comments and layout alone."""
-
-    code: str
-    group: str
-    wrong: bool  # the learner did not have all points when sharing it
-
-
 @dataclass
 class Attempt:
-    """What one learner has reached in one exercise. Times are seconds since the epoch."""
+    """What one learner has reached in one exercise. Times are those of `Workshop.clock`."""
 
     status: str = OPEN
     earned: float = 0.0
@@ -85,7 +63,8 @@ class Attempt:
 
 @dataclass
 class Participant:
-    """A learner of the workshop."""
+    """A learner of the workshop: when they joined, in seconds since the epoch, and last stepped forward, by
+    `Workshop.clock`. The learner of a watched folder is `replaced` while one who has joined from there is shown."""
 
     id: int
     name: str
@@ -94,6 +73,7 @@ class Participant:
     attempts: dict[str, Attempt] = field(default_factory=dict)
     wants_help: bool = False
     left: bool = False
+    replaced: bool = False
 
 
 class Workshop:
@@ -110,10 +90,14 @@ class Workshop:
         self.changed: set[int] = set()  # participants since the last `take_changes`
         self.opened: str | None = None  # the exercise that is open for everyone
         self.timer: float | None = None  # when it ends
+        self._breaks, self._break_began = (
+            0.0,
+            float("inf"),
+        )  # seconds of breaks that are over; when the current one began
         self.hint = ""
         self.hides_predictions = True  # on the projector, until everyone has answered
         self.groups_changed = False  # since the last `take_groups`
-        self._of_check = {check: one.id for one in exercises for check in one.public}
+        self.of_check = {check: one.id for one in exercises for check in one.public}
         # Seconds between two steps forward of one learner. Only the latest: a learner can report any number of them.
         self._gaps: deque[float] = deque(maxlen=MAX_GAPS)
         self._misconceptions: dict[str, dict[str, set[int]]] = {one.id: {} for one in exercises}  # learners with each
@@ -138,27 +122,16 @@ class Workshop:
         return cls(found, [one for name in lessons for one in _predictions(course, name)], judges)
 
     def join(self, learner: int, name: str, at: float) -> None:
-        self.participants[learner] = Participant(learner, name, at, at)
+        self.participants[learner] = Participant(learner, name, at, self.clock(at))
         self.changed.add(learner)
 
-    def check(self, content: object, sender: str = "learner") -> dict[str, Any]:
-        """Returns an event with its known fields alone. Raises BadEvent for any other form, size or name, and for an
-        event that this `sender` ("learner", "instructor" or "judge") may not send."""
-        if not isinstance(content, dict):
-            raise BadEvent("an event is an object")
-        kind = content.get("kind")
-        validate = KINDS[sender].get(kind) if isinstance(kind, str) else None
-        if validate is None:
-            raise BadEvent("unknown kind of event")
-        return {"kind": kind, **validate(self, content)}
-
     def apply(self, at: float, learner: int | None, content: dict[str, Any]) -> None:
-        """Applies an event that `check` has returned."""
+        """Applies an event that `checked_event` has returned."""
         if learner is None:
-            self._instruct(content)
+            self._instruct(at, content)
             return
-        participant = self.participants[learner]
-        if content["kind"] != "judged":  # a notebook can be graded after its learner has left
+        participant, at = self.participants[learner], self.clock(at)
+        if content["kind"] not in ("judged", "folder"):  # a notebook can be graded after its learner has left
             participant.left = content["kind"] == "left"
         self.changed.add(learner)
         match content["kind"]:
@@ -172,11 +145,27 @@ class Workshop:
                 self._choices.setdefault(content["prediction"], {})[learner] = content["choice"]
             case "shared":
                 self._share(participant, at, content)
+            case "folder":
+                participant.replaced = content["replaced"]
             case "help":
                 participant.wants_help = content["wanted"]
 
-    def _instruct(self, content: dict[str, Any]) -> None:
+    @property
+    def paused(self) -> bool:
+        """Whether there is a break."""
+        return self._break_began < float("inf")
+
+    def clock(self, at: float) -> float:
+        """Returns a time in seconds since the epoch without the breaks before it, in which this clock stands still."""
+        return min(at, self._break_began) - self._breaks
+
+    def _instruct(self, at: float, content: dict[str, Any]) -> None:
         match content["kind"]:
+            case "break" if content["paused"] and not self.paused:
+                self._break_began = at
+            case "break" if self.paused and not content["paused"]:
+                self._breaks += at - self._break_began
+                self._break_began = float("inf")
             case "open":
                 self.opened = content["exercise"]
             case "timer":
@@ -196,7 +185,7 @@ class Workshop:
         return participant.attempts.setdefault(exercise, Attempt(status=TRYING, began=at))
 
     def _check_cell(self, participant: Participant, at: float, check: str, outcome: str) -> None:
-        exercise = self.exercises[self._of_check[check]]
+        exercise = self.exercises[self.of_check[check]]
         attempt = self._attempt(participant, exercise.id, at)
         if outcome == "passed" and check not in attempt.passed:
             attempt.passed.add(check)
@@ -226,9 +215,8 @@ class Workshop:
     def _share(self, participant: Participant, at: float, content: dict[str, Any]) -> None:
         exercise = self.exercises[content["exercise"]]
         wrong = self._attempt(participant, exercise.id, at).status != DONE
-        code = without_comments(content["code"])
-        group = hashlib.sha256(_words(code, exercise).encode(errors="replace")).hexdigest()[:16]
-        self._shared[exercise.id][participant.id] = SharedAnswer(code, group, wrong)
+        answer = shared_answer(content["code"], exercise.known, wrong)
+        self._shared[exercise.id][participant.id] = answer
         self.groups_changed = True
 
     def _progress(self, participant: Participant, at: float) -> None:
@@ -254,12 +242,13 @@ class Workshop:
             for name, attempt in one.attempts.items()
         }
         row = {"id": one.id, "name": one.name, "progressed": one.progressed, "done": done, "left": one.left}
+        row["replaced"] = one.replaced
         return {**row, "help": one.wants_help and not one.left, "cells": cells}
 
     @property
     def present(self) -> list[Participant]:
         """The learners who have not left."""
-        return [one for one in self.participants.values() if not one.left]
+        return [one for one in self.participants.values() if not (one.left or one.replaced)]
 
     @property
     def began(self) -> float | None:
@@ -287,6 +276,7 @@ class Workshop:
             "stuck_after": self.stuck_after,
             "open": self.opened,
             "timer": self.timer,
+            "paused": self.paused,
             "hint": self.hint,
             "hides_predictions": self.hides_predictions,
             "exercises": [self._column(one, instructor) for one in self.exercises.values()],
@@ -351,7 +341,7 @@ class Workshop:
         rows: list[tuple[object, ...]] = [
             ("learner", "lesson", "exercise", "status", "points", "of", "failed", "minutes")
         ]
-        for participant in self.participants.values():
+        for participant in (one for one in self.participants.values() if not one.replaced):
             for name, one in participant.attempts.items():
                 exercise = self.exercises[name]
                 minutes = round((one.ended - one.began) / 60, 1) if one.status == DONE else ""
@@ -377,106 +367,6 @@ class Workshop:
         changed, self.changed = self.changed, set()
         return [self.row(learner) for learner in sorted(changed)]
 
-    # What an event of each kind must contain.
-
-    def _valid_check(self, content: dict[str, Any]) -> dict[str, Any]:
-        check, outcome = content.get("check"), content.get("outcome")
-        if not _is_one_of(check, self._of_check):
-            raise BadEvent("no such check in this workshop")
-        if not _is_one_of(outcome, OUTCOMES):
-            raise BadEvent("unknown outcome")
-        return {"check": check, "outcome": outcome}
-
-    def _valid_graded(self, content: dict[str, Any]) -> dict[str, Any]:
-        exercise = self._known(content.get("exercise"))
-        points, misconception = content.get("points"), content.get("misconception")
-        if isinstance(points, bool) or not isinstance(points, int | float) or not 0 <= points <= exercise.points:
-            raise BadEvent("points are a number between 0 and the points of the exercise")
-        if misconception is not None and not _is_one_of(misconception, exercise.misconceptions):
-            raise BadEvent("no such misconception")
-        return {"exercise": exercise.id, "points": points, "misconception": misconception}
-
-    def _valid_prediction(self, content: dict[str, Any]) -> dict[str, Any]:
-        prediction, choice = content.get("prediction"), content.get("choice")
-        if not _is_one_of(prediction, self.predictions):
-            raise BadEvent("no such prediction in this workshop")
-        if not _is_one_of(choice, tuple(reader.LETTERS[: len(self.predictions[str(prediction)].choices)])):
-            raise BadEvent("no such choice")
-        return {"prediction": prediction, "choice": choice}
-
-    def _valid_shared(self, content: dict[str, Any]) -> dict[str, Any]:
-        exercise, code = self._known(content.get("exercise")), content.get("code")
-        if not isinstance(code, str) or not code.strip() or len(code) > MAX_CODE:
-            raise BadEvent(f"an answer that is shared has 1 to {MAX_CODE} characters")
-        if _words(without_comments(code), exercise) == _words(without_comments(exercise.stub), exercise):
-            raise BadEvent("this cell contains no answer yet. Write one and save it first")
-        return {"exercise": exercise.id, "code": legible(code)}
-
-    def _valid_help(self, content: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(content.get("wanted"), bool):
-            raise BadEvent("help is wanted or not")
-        return {"wanted": content["wanted"]}
-
-    def _valid_left(self, content: dict[str, Any]) -> dict[str, Any]:
-        return {}
-
-    def _valid_open(self, content: dict[str, Any]) -> dict[str, Any]:
-        exercise = content.get("exercise")
-        return {"exercise": None if exercise is None else self._known(exercise).id}
-
-    def _valid_timer(self, content: dict[str, Any]) -> dict[str, Any]:
-        ends = content.get("ends")
-        if ends is not None and (isinstance(ends, bool) or not isinstance(ends, int | float) or not 0 < ends < 1e11):
-            raise BadEvent("a timer ends at a time in seconds since the epoch")
-        return {"ends": ends}
-
-    def _valid_hint(self, content: dict[str, Any]) -> dict[str, Any]:
-        text = content.get("text")
-        if not isinstance(text, str) or len(text) > MAX_HINT:
-            raise BadEvent(f"a hint is a text of at most {MAX_HINT} characters")
-        return {"text": text}
-
-    def _valid_hide(self, content: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(content.get("hidden"), bool):
-            raise BadEvent("predictions are hidden or not")
-        return {"hidden": content["hidden"]}
-
-    def _valid_show(self, content: dict[str, Any]) -> dict[str, Any]:
-        exercise, group = content.get("exercise"), content.get("group")
-        if exercise is None:
-            return {"exercise": None, "group": None}
-        if not isinstance(group, str) or len(group) > 16:
-            raise BadEvent("a group of answers has an id")
-        return {"exercise": self._known(exercise).id, "group": group}
-
-    def _valid_helped(self, content: dict[str, Any]) -> dict[str, Any]:
-        learner = content.get("learner")
-        if isinstance(learner, bool) or not isinstance(learner, int) or learner not in self.participants:
-            raise BadEvent("no such learner")
-        return {"learner": learner}
-
-    def _known(self, exercise: object) -> BoardExercise:
-        if not isinstance(exercise, str) or exercise not in self.exercises:
-            raise BadEvent("no such exercise in this workshop")
-        return self.exercises[exercise]
-
-
-def _is_one_of(value: object, texts: Container[str]) -> bool:
-    return isinstance(value, str) and value in texts
-
-
-def _words(code: str, exercise: BoardExercise) -> str:
-    """The tokens of an answer, without the names that its author chose."""
-    return "\0".join(one.text for one in tokens(code, exercise.known))
-
-
-def without_comments(code: str) -> str:
-    """Returns code without its comments, which may contain a name, and without the lines that they fill."""
-    found = PythonLexer(stripnl=False, ensurenl=False).get_tokens_unprocessed(code)
-    text = "".join("\0" if kind in kinds.Comment else value for _, kind, value in found)
-    lines = (line.replace("\0", "").rstrip() for line in text.split("\n") if line.strip() != "\0")
-    return "\n".join(lines).strip("\n")
-
 
 def _predictions(course: Course, lesson: str) -> list[BoardPrediction]:
     """The predictions of a lesson's own text, if it has one. Raises CourseError."""
@@ -488,25 +378,3 @@ def _predictions(course: Course, lesson: str) -> list[BoardPrediction]:
             choices = tuple(choice.text for choice in one.choices)
             found.append(BoardPrediction(one.id, lesson, one.question[:MAX_QUESTION], choices, right))
     return found
-
-
-# By who may send them: the kinds of events, and what validates each.
-KINDS = {
-    "learner": {
-        "check": Workshop._valid_check,
-        "graded": Workshop._valid_graded,
-        "prediction": Workshop._valid_prediction,
-        "help": Workshop._valid_help,
-        "left": Workshop._valid_left,
-        "shared": Workshop._valid_shared,
-    },
-    "instructor": {
-        "open": Workshop._valid_open,
-        "timer": Workshop._valid_timer,
-        "hint": Workshop._valid_hint,
-        "helped": Workshop._valid_helped,
-        "hide": Workshop._valid_hide,
-        "show": Workshop._valid_show,
-    },
-    "judge": {"judged": Workshop._valid_graded},
-}

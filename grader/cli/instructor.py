@@ -349,7 +349,7 @@ def board(
     patterns = json.loads(log.setting("watch", json.dumps([str(Path(one).absolute()) for one in watch or ()])))
     judges = log.setting("judge", "yes" if judge or watch else "") == "yes"
     queue = JudgeQueue(course, names, log) if judges and not close else None
-    opened = board_server.Board(Workshop.of(course, names, judges), log, queue)
+    opened = board_server.Board(Workshop.of(course, names, judges), log, queue, watches=bool(patterns))
 
     async def serve() -> None:
         try:

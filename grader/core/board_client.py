@@ -3,13 +3,16 @@
 Nothing is sent before the learner has joined a workshop. Code is sent only if the learner shares an answer, or if the
 board states when the learner joins that it grades saved notebooks. Reports are sent by a thread, so that a slow or
 absent board delays nothing. While the board does not answer, the thread waits and tries again, until the process ends
-or the learner leaves. Only modules of Python's own are used.
+or the learner leaves. What a process could not send is stored, and sent by the next one that reports something. Only
+modules of Python's own are used.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
+import hmac
 import json
 import os
 import queue
@@ -22,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grader.core import files
+from grader.core.layout import course_above
 from grader.core.notebook import Unreadable, cells, grade_id, is_answer, parse, text
 from grader.core.points import number
 from grader.core.result import CheckResult, Result
@@ -33,6 +37,7 @@ MOST_WAITING = 100
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0  # between two attempts to send a report
 MAX_REPLY = 16 * 1024
 TOKEN = "X-Board-Token"
+PROOF = Path("build", "board-member")  # in a folder that the board watches: which learner it belongs to
 
 
 class BoardError(Exception):
@@ -45,12 +50,13 @@ class BoardAway(BoardError):
 
 class Membership(NamedTuple):
     """The workshop that a learner has joined: the board's address, their token and name there, and whether the board
-    grades their saved notebooks, as the board stated when they joined."""
+    grades their saved notebooks and watches folders, as the board stated when they joined."""
 
     url: str
     token: str
     name: str
     judges: bool = False
+    watches: bool = False
 
 
 def membership_path() -> Path:
@@ -64,9 +70,14 @@ def membership() -> Membership | None:
     try:
         content = json.loads(membership_path().read_text(encoding="utf-8"))
         url, token, name = (str(content[one]) for one in ("url", "token", "name"))
-        return Membership(url, token, name, content.get("judges") is True)
+        return Membership(url, token, name, content.get("judges") is True, content.get("watches") is True)
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def unsent_path() -> Path:
+    """Returns the file with the reports that the board has not received."""
+    return membership_path().with_name("unsent.json")
 
 
 def _post(url: str, content: dict[str, Any], token: str = "") -> dict[str, Any]:
@@ -94,17 +105,43 @@ def join(url: str, code: str, name: str = "") -> Membership:
     OSError if the membership cannot be stored."""
     url = url.partition("#")[0].rstrip("/")
     reply, before = _post(f"{url}/api/join", {"code": code, "name": name}), membership()
-    joined = Membership(url, str(reply.get("token", "")), str(reply.get("name", "")), reply.get("judges") is True)
+    token, name = (str(reply.get(one, "")) for one in ("token", "name"))
+    joined = Membership(url, token, name, reply.get("judges") is True, reply.get("watches") is True)
     files.write(membership_path(), json.dumps(joined._asdict()) + "\n")
+    _prove_folder(joined)
     if before is not None:
         _tell_left(before)
     return joined
+
+
+def token_digest(token: str) -> str:
+    """Returns what the board stores of a token."""
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()
+
+
+def folder_proof(digest: str, folder: os.stat_result) -> bytes:
+    """Returns what the learner whose token has this digest writes into the course folder. In another folder, a copy of
+    it proves nothing. Folders are told apart by their inode, as their paths may differ between machines."""
+    return hmac.digest(digest.encode(), str(folder.st_ino).encode(), "sha256").hex().encode()
+
+
+def _prove_folder(joined: Membership) -> None:
+    """Tells a board that watches folders whose course folder this is, so that the learner appears there once."""
+    folder = course_above(Path.cwd()) if joined.watches else None
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            files.write(folder / PROOF, folder_proof(token_digest(joined.token), folder.stat()), mode=0o644)
 
 
 def leave() -> None:
     """Tells the board, if it answers, and forgets the workshop: nothing more is sent."""
     joined = membership()
     membership_path().unlink(missing_ok=True)
+    unsent_path().unlink(missing_ok=True)
+    folder = course_above(Path.cwd())
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            (folder / PROOF).unlink(missing_ok=True)
     if joined is not None:
         _tell_left(joined)
 
@@ -153,6 +190,7 @@ class Reporter:
 
     def __init__(self) -> None:
         self._waiting: queue.Queue[tuple[Membership, str, dict[str, Any]]] = queue.Queue(MOST_WAITING)
+        self._delivered: tuple[Membership, str, dict[str, Any]] | None = None  # what the thread tries to send now
         self._away = False  # whether the board did not answer last
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -179,8 +217,11 @@ class Reporter:
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._send, name="board", daemon=True)
+                for earlier in _take_unsent(joined):
+                    self._waiting.put_nowait((joined, *earlier))
+                _prove_folder(joined)
                 self._thread.start()
-                atexit.register(self.finish)
+                atexit.register(self._end)
         with contextlib.suppress(queue.Full):
             self._waiting.put_nowait((joined, path, content))
 
@@ -190,6 +231,17 @@ class Reporter:
         while self._waiting.unfinished_tasks and not self._away and time.monotonic() < deadline:
             time.sleep(0.01)
 
+    def _end(self) -> None:
+        """Waits a short time for what has not been sent, and stores the rest."""
+        self.finish()
+        left = [self._delivered] if self._delivered is not None else []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                left.append(self._waiting.get_nowait())
+        joined = membership()
+        if joined is not None:
+            _store_unsent(joined, [(path, content) for of, path, content in left if of == joined])
+
     def messages(self) -> list[str]:
         """Returns the lines that the board has sent and that this method has not returned before."""
         found, self._messages = self._messages, []
@@ -197,7 +249,7 @@ class Reporter:
 
     def _send(self) -> None:
         while True:
-            joined, path, content = self._waiting.get()
+            self._delivered = joined, path, content = self._waiting.get()
             try:
                 news = self._deliver(joined, path, content)
             except BoardError:
@@ -208,6 +260,7 @@ class Reporter:
                         self._seen.add(line)
                         self._messages.append(line)
             finally:
+                self._delivered = None
                 self._waiting.task_done()
 
     def _deliver(self, joined: Membership, path: str, content: dict[str, Any]) -> dict[str, Any]:
@@ -225,6 +278,35 @@ class Reporter:
                 self._away = False
                 return reply
         return {}
+
+
+def _store_unsent(joined: Membership, requests: list[tuple[str, dict[str, Any]]]) -> None:
+    """Stores requests after those that are stored already. Of a lesson's notebooks, the last one counts."""
+    if not requests:
+        return
+    kept: dict[object, tuple[str, dict[str, Any]]] = {}
+    for place, (path, content) in enumerate([*_take_unsent(joined), *requests]):
+        key = content.get("lesson") if path == "notebook" else place
+        kept.pop(key, None)
+        kept[key] = path, content
+    text = json.dumps({"token": joined.token, "requests": list(kept.values())[-MOST_WAITING:]})
+    with contextlib.suppress(OSError):
+        files.write(unsent_path(), text)
+
+
+def _take_unsent(joined: Membership) -> list[tuple[str, dict[str, Any]]]:
+    """Returns the requests that are stored for this workshop, and removes them: no other process gets them too."""
+    path = unsent_path()
+    taken = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.rename(taken)
+        found = json.loads(taken.read_text(encoding="utf-8"))
+        taken.unlink()
+        if found["token"] != joined.token:
+            return []
+        return [(str(one), dict(content)) for one, content in found["requests"]][-MOST_WAITING:]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def news_lines(news: dict[str, Any]) -> list[str]:

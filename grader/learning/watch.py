@@ -243,10 +243,13 @@ def stamp(course: Course) -> tuple[object, ...]:
     return tuple((str(path), file_stamp(path)) for path in paths)
 
 
+NO_FILE = 0, 0, 0
+
+
 def file_stamp(path: Path) -> tuple[int, int, int]:
-    """Returns modification time, size and inode, of which every kind of save changes one; zeros without a file."""
+    """Returns modification time, size and inode, of which every kind of save changes one; `NO_FILE` without a file."""
     try:
         found = path.stat()
     except OSError:
-        return 0, 0, 0
+        return NO_FILE
     return found.st_mtime_ns, found.st_size, found.st_ino

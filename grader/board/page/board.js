@@ -5,7 +5,7 @@ const SYMBOLS = { open: "○", trying: "◐", passing: "●", done: "✓" };
 const WORDS = { open: "not begun", trying: "a check failed", passing: "public checks passed", done: "all points" };
 const LETTERS = "ABCDEFGH";
 const rows = new Map();
-let summary = null, outline = null, groups = {}, queue = null, role = "", offset = 0, retry = 500;
+let summary = null, outline = null, groups = {}, queue = null, role = "", offset = 0, clock = 0, stopped = 0, retry = 500;
 const at = (id) => document.getElementById(id);
 
 function element(name, text = "", attributes = {}) {
@@ -38,6 +38,8 @@ function connect() {
     const sent = JSON.parse(event.data);
     retry = 500;
     offset = sent.now - Date.now() / 1000;
+    clock = sent.clock - Date.now() / 1000;
+    stopped = sent.clock;
     summary = sent.summary;
     queue = sent.queue || null;
     if (sent.groups) groups = sent.groups;
@@ -84,7 +86,7 @@ function begin(address, code) {
 }
 
 function draw(redrawsGroups) {
-  at("counts").textContent = people(summary.learners);
+  at("counts").textContent = people(summary.learners) + (summary.paused ? ", break" : "");
   at("queue").hidden = !queue;
   if (queue) {
     const longest = queue.longest === undefined ? "" : `, longest time to a result ${queue.longest.toFixed(1)} s`;
@@ -92,6 +94,7 @@ function draw(redrawsGroups) {
   }
   if (document.activeElement !== at("open")) at("open").value = summary.open || "";
   at("hide").checked = summary.hides_predictions;
+  at("break").checked = summary.paused;
   at("hint-shown").hidden = !summary.hint;
   if (at("hint-shown").textContent !== summary.hint) at("hint-shown").textContent = summary.hint;
   drawDisplay();
@@ -195,7 +198,8 @@ function drawDisplay() {
   at("display").replaceChildren(...shown);
 }
 
-const waiting = (row) => Date.now() / 1000 + offset - row.progressed;
+// By the workshop's clock, which stands still in a break.
+const waiting = (row) => (summary.paused ? stopped : Date.now() / 1000 + clock) - row.progressed;
 const isStuck = (row) => !row.done && !row.left && waiting(row) > summary.stuck_after;
 
 function drawAttention(order) {
@@ -221,7 +225,7 @@ function drawLearners() {
   head.append(element("th", "Learner", { scope: "col" }), element("th", "Last progress", { scope: "col" }));
   for (const one of outline.exercises) head.append(element("th", label(one), { scope: "col" }));
   const body = element("tbody");
-  const order = [...rows.values()].sort((a, b) => a.left - b.left || b.help - a.help || a.done - b.done || a.progressed - b.progressed);
+  const order = [...rows.values()].filter((row) => !row.replaced).sort((a, b) => a.left - b.left || b.help - a.help || a.done - b.done || a.progressed - b.progressed);
   const focused = document.activeElement && document.activeElement.dataset.learner;
   for (const row of order) {
     const line = element("tr");
@@ -273,7 +277,8 @@ async function save(form) {
 
 at("open").addEventListener("change", () => act({ kind: "open", exercise: at("open").value || null }));
 at("hide").addEventListener("change", () => act({ kind: "hide", hidden: at("hide").checked }));
-for (const id of ["open-form", "hide-form"]) at(id).addEventListener("submit", (event) => event.preventDefault());
+at("break").addEventListener("change", () => act({ kind: "break", paused: at("break").checked }));
+for (const id of ["open-form", "break-form", "hide-form"]) at(id).addEventListener("submit", (event) => event.preventDefault());
 at("timer-form").addEventListener("submit", (event) => {
   event.preventDefault();
   act({ kind: "timer", ends: Date.now() / 1000 + offset + 60 * Number(at("minutes").value) });
