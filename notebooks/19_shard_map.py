@@ -54,24 +54,23 @@ eight = list(devices.mesh((8,), ("all",)).devices)
 mesh = jax.make_mesh((4, 2), ("x", "y"), devices=eight)
 jax.set_mesh(mesh)  # jax.shard_map uses this mesh
 a = jax.device_put(np.arange(128, dtype=np.float32).reshape(8, 16), P("x", "y"))
-b = jax.device_put(np.arange(64, dtype=np.float32).reshape(16, 4), P("y", None))
 
 
-def multiply_blocks(a, b):
-    print("one device multiplies", a.shape, "by", b.shape)
-    return jax.lax.psum(a @ b, "y")  # the sum over the devices along y
+def sum_of_rows(block):
+    print("one device sums the rows of a block", block.shape)
+    return jax.lax.psum(jnp.sum(block, axis=1), "y")  # the sum over the devices along y
 
 
-blocked = jax.shard_map(multiply_blocks, in_specs=(P("x", "y"), P("y", None)), out_specs=P("x", None))
-c = blocked(a, b)  # programs call it inside jax.jit
-print("equal to NumPy:", np.array_equal(c, np.asarray(a) @ np.asarray(b)), "  type:", jax.typeof(c))
-plots.show_shardings({"a": a, "b": b, "a @ b": c}, "The two matrices and their product.")
+row_sums = jax.shard_map(sum_of_rows, in_specs=P("x", "y"), out_specs=P("x"))
+sums = row_sums(a)  # programs call it inside jax.jit
+print("equal to NumPy:", np.array_equal(sums, np.asarray(a).sum(axis=1)), "  type:", jax.typeof(sums))
+plots.show_shardings({"a": a, "sums": sums}, "A matrix, and the sums of its rows.")
 
 # %% [markdown]
-# The summed axis is partitioned along `y`, so each device's product contains only a part of each sum. `jax.lax.psum` adds these parts with an all-reduce.
+# The rows are partitioned along `y`, so each device adds only a part of each row. `jax.lax.psum` adds these parts with an all-reduce.
 
 # %%
-print_collectives(jax.jit(blocked).lower(a, b).compile())  # the elements on one device
+print_collectives(jax.jit(row_sums).lower(a).compile())  # the elements on one device
 
 # %% [markdown]
 # A sum over `"y"` is computed in groups of devices with the same position along `x`, such as 0 and 1.
