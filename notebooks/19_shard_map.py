@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 19 · shard_map: code for each device
 #
-# *The core takes about 35 minutes. Nine "Deeper" sections are optional, but three exercises need two of them. Then do [the exercises](../exercises/19_shard_map/19_shard_map.ipynb).* After the core, you can write per-device code, choose its collectives, compute how much each device sends, and take gradients that are reduced once.
+# *The core takes about 35 minutes. Nine "Deeper" sections are optional, but three exercises require two of them. Then do [the exercises](../exercises/19_shard_map/19_shard_map.ipynb).* After the core, you can write per-device code, choose its collectives, compute how much each device sends, and reduce gradients once.
 #
 # **Prerequisites.** Gradients (lesson 04), loops (08), meshes and collectives (16), Explicit axes (17), data parallelism (18). Answer these questions from memory.
 #
@@ -37,6 +37,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import P  # the same class as jax.sharding.PartitionSpec
+from jax.experimental import pallas as pl
 from jax.sharding import AxisType
 
 from grader.learning import figures, plots
@@ -46,9 +47,9 @@ eight = list(devices.mesh((8,), ("all",)).devices)
 
 # %% [markdown]
 # ## Per-device code
-# In Auto and Explicit mode, the compiler inserts the collectives. **How do you write the code of each device yourself, including its collectives?**
+# In Auto and Explicit mode, the compiler inserts the collectives. **How do you write the code of each device yourself?**
 #
-# `jax.shard_map` runs the same function on every device, and each device gets its own shards of the arguments (*single program, multiple data*, SPMD). Python calls it once for all devices.
+# `jax.shard_map` runs the same function on every device, and each device gets its own shards of the arguments (*single program, multiple data*, SPMD). Python calls it once per trace, for all devices.
 
 # %%
 mesh = jax.make_mesh((4, 2), ("x", "y"), devices=eight)
@@ -76,7 +77,7 @@ print_collectives(jax.jit(row_sums).lower(a).compile())  # the elements on one d
 # A sum over `"y"` is computed in groups of devices with the same position along `x`, such as 0 and 1.
 #
 # ## Specs split arguments and assemble results
-# `in_specs` and `out_specs` contain a `P` for each argument and each result. One `P` may also stand for a whole tree, or for all arguments. A shard has **as many axes as the whole array** (`vmap` removes one). From now on, we use eight devices in a row.
+# `in_specs` and `out_specs` contain a `P` for each argument and each result. One `P` may also stand for a whole tree, or for all arguments. A shard has **as many axes as the whole array**.
 
 # %%
 row = jax.make_mesh((8,), ("d",), devices=eight)
@@ -92,7 +93,7 @@ def show(shard):
 _ = jax.shard_map(show, in_specs=P("d"), out_specs=P("d"))(x)
 
 # %% [markdown] predict="manual-out-shape"
-# `x` has the shape `(16,)`, so each device has a shard of shape `(2,)`. What is the shape of `jax.shard_map(lambda shard: jax.lax.psum(shard, "d"), in_specs=P("d"), out_specs=P("d"))(x)`?
+# `x` has the shape `(16,)`, so each device has a shard of shape `(2,)`. What is the result of `jax.shard_map(lambda shard: jax.lax.psum(shard, "d"), in_specs=P("d"), out_specs=P("d"))(x)`?
 #
 # - [ ] `(2,)`, the sum of the eight shards | This is the result with `out_specs=P()`.
 # - [x] `(16,)`, eight copies of the sums | Right. `out_specs=P("d")` concatenates the results of the devices, although they are equal.
@@ -104,7 +105,7 @@ for spec in (P("d"), P()):
     print(f"{spec!s:7s}", total(x))
 
 # %% [markdown]
-# If `out_specs` names a mesh axis, the results along it are concatenated. The position of the name selects the array axis. If `out_specs` does not name a mesh axis, the results along it must be *equal*, and one of them is kept. On Explicit axes, arguments are already split, so `in_specs` must match their types and may be omitted. Here it does not match:
+# If `out_specs` names a mesh axis, the results along it are concatenated. The position of the name selects the array axis. If `out_specs` does not name a mesh axis, the results along it must be *equal*, and one of them is kept. On Explicit axes, `in_specs` must match the types of the arguments and may be omitted. Here it does not match:
 
 # %%
 print_error(lambda: jax.shard_map(show, in_specs=P(), out_specs=P())(x), length=360)
@@ -159,12 +160,12 @@ print_error(lambda: jax.jit(jax.shard_map(from_zeros, in_specs=P("d"), out_specs
 print(jax.jit(jax.shard_map(from_varying_zeros, in_specs=P("d"), out_specs=P("d")))(x))
 
 # %% [markdown]
-# The result of `jnp.zeros` does not vary, but its sum with a shard does. (`jnp.zeros_like(shard)` varies, as its argument does.) `jax.lax.pcast` changes only the type and sends nothing.
+# The result of `jnp.zeros` does not vary, but its sum with a shard does. (`jnp.zeros_like(shard)` varies, as its argument does.) `jax.lax.pcast` changes only the type and, in the forward pass, sends nothing.
 #
 # ## The collectives, step by step
 # ![Five collectives on eight devices, with the contents of every device after each step. All-gather: each device starts with one block and passes on the block that it received last, so after seven steps all devices have all eight blocks. Reduce-scatter: each device starts with eight addends and passes on a growing sum, so after seven steps each device has one complete sum. All-reduce: a reduce-scatter followed by an all-gather, fourteen steps. All-to-all: in step s each device sends one block to the device s positions further, so after seven steps rows and columns are exchanged. Permute: one step, each device receives the block of its neighbour.](../images/shard_map_collectives.svg)
 #
-# All-gather and all-to-all look alike, but in an all-to-all, a device sends a different block to every other device.
+# In an all-to-all, unlike an all-gather, a device sends a different block to each other device.
 
 
 # %%
@@ -217,7 +218,7 @@ figures.collectives(mapped, long.sharding, shape=long.shape)  # choose a collect
 # | `all_gather` to S elements | (n - 1) / n · S |
 # | `psum_scatter` of S elements | (n - 1) / n · S |
 # | `psum` of S elements | 2 (n - 1) / n · S |
-# | `all_to_all` of S elements, each block counted once | (n - 1) / n · S |
+# | `all_to_all` of S elements | (n - 1) / n · S |
 # | `ppermute` of S elements | S |
 
 # %% [markdown] predict="manual-ring"
@@ -243,7 +244,7 @@ for name, function in mapped.items():
     print(f"{name:13s} returns {found.elements:3d} elements, each device sends {sent(found):3.0f}")
 
 # %% [markdown]
-# If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. The time for a large array is the bytes sent divided by the send bandwidth of a device. For a small array, the latency of the steps dominates.
+# Here, S is 512 for `all_gather` and 64 for the others. If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. On a ring, the time for a large array is the bytes sent divided by the bandwidth. For a small array, the latency of the steps dominates.
 #
 # ## Where to take a gradient
 # The batch is partitioned and the weights are replicated. First, we call `jax.grad` *outside* `shard_map`.
@@ -295,7 +296,7 @@ for line in jax.make_jaxpr(simple)(w, batch).pretty_print(use_color=False).split
 # %% [markdown]
 # Before the product, JAX casts `w` to varying, with the primitive `pvary`. Each device uses its own copy, and the gradient with respect to `w` is the sum over all copies. So **the transpose (backward pass) of the cast is a `psum`**, printed as `psum_invariant`.
 #
-# Older `pmap` code averages the gradients. Does this help?
+# Older `pmap` code averages the gradients. Does this correct the factor?
 
 # %%
 compare("grad inside, then pmean", on_shards(lambda w, batch: jax.lax.pmean(jax.grad(loss)(w, batch), "d")))
@@ -310,7 +311,7 @@ def cast_first(w, batch):
 compare("pcast, grad inside, then pmean", on_shards(cast_first))
 
 # %% [markdown]
-# A `pmean` of the gradients only adds a second all-reduce, because they are already equal. There are two correct ways. **Differentiate the loss of the whole batch**, including the `pmean`. Or **cast the weights first** and reduce the gradients yourself.
+# A `pmean` of the gradients only adds a second all-reduce, because they are already equal. Two ways are common. **Differentiate the loss of the whole batch**, including the `pmean`. Or **cast the weights first** and reduce the gradients yourself.
 #
 # ## Gradients of collectives
 
@@ -340,7 +341,7 @@ print("type of the gradient:", jax.typeof(jax.jit(fsdp)(wide, examples)))
 # Each device gathers all 24 weights, and receives the gradient of its own row.
 #
 # ## When to use shard_map
-# Write most programs in Auto or Explicit mode. Use `shard_map` when you need a particular collective, a loop in which neighbours exchange data, or a kernel that runs on each shard. **Call it inside `jax.jit`**, because without `jit`, JAX runs each operation separately. All devices must perform the same collectives in the same order: a `psum` in a `cond` whose condition varies can hang.
+# Write most programs in Auto or Explicit mode. Use `shard_map` when you need a particular collective, a loop in which neighbours exchange data, or a kernel that runs on each shard. **Call it inside `jax.jit`**, because without `jit`, JAX runs each operation separately. All devices must perform the same collectives in the same order. A `psum` in a `cond` whose condition varies can hang.
 #
 # The core ends here.
 
@@ -354,10 +355,10 @@ def ring_reduce_scatter(values, axis="d"):
     """values (n * k,) on each device -> (k,), one block of their sum over the n devices along the axis."""
     n, me = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
     blocks = values.reshape(n, -1)
-    to_next = [(i, (i + 1) % n) for i in range(n)]
+    pairs = [(i, (i + 1) % n) for i in range(n)]
 
     def step(number, total):
-        total = jax.lax.ppermute(total, axis, to_next)
+        total = jax.lax.ppermute(total, axis, pairs)
         return total + blocks[(me - 1 - number) % n]
 
     return jax.lax.fori_loop(1, n, step, blocks[(me - 1) % n])
@@ -391,11 +392,12 @@ def gather_then_multiply(lhs, rhs):
 
 
 def multiply_while_moving(lhs, rhs):
-    me, columns = jax.lax.axis_index("d"), lhs.reshape(len(lhs), 8, -1)
+    n, me = jax.lax.axis_size("d"), jax.lax.axis_index("d")
+    columns = lhs.reshape(len(lhs), n, -1)  # in n blocks
     total = columns[:, me] @ rhs
-    for step in range(1, 8):
+    for step in range(1, n):
         rhs = to_next(rhs)  # does not depend on the product of this step
-        total += columns[:, (me - step) % 8] @ rhs  # rows from the device `step` positions earlier in the ring
+        total += columns[:, (me - step) % n] @ rhs  # rows from the device `step` positions earlier in the ring
     return total
 
 
@@ -403,8 +405,7 @@ left, right = (jax.device_put(rng.normal(size=(256, 256)).astype(np.float32), P(
 products = [jax.jit(jax.shard_map(f, out_specs=P("d"))) for f in (gather_then_multiply, multiply_while_moving)]
 for product in products:
     found = list_collectives(product, left, right)
-    print(f"{len(found)} x {found[0].kind} of {found[0].elements:,} elements, ", end="")
-    print(f"one device sends {sum(map(sent, found)):,.0f}")
+    print(f"{len(found)} x {found[0].kind} of {found[0].elements:,}, one device sends {sum(map(sent, found)):,.0f}")
 print("largest difference:", jnp.abs(products[0](left, right) - products[1](left, right)).max())
 
 # %% [markdown]
@@ -439,7 +440,7 @@ plots.show(
 # | eight TPU v5e | 134 MB | 17 MB | four of seven |
 # | eight H100 | 134 MB | 164 MB | one of seven |
 #
-# For four of the seven permutes, the program for TPUs starts the permute, multiplies, and then waits for it. The program for GPUs performs six permutes first, and multiplies during the last, so it probably stores all blocks. Compilers may also replace a collective. For TPUs, an all-gather of one element per device became an all-reduce. So read the program of your accelerator before you rely on an overlap or on a particular collective.
+# For four of the seven permutes, the program for TPUs starts the permute, multiplies, and then waits for it. The program for GPUs performs six permutes first, and multiplies during the last. Compilers may also overlap a plain all-gather themselves, or replace a collective. For TPUs, an all-gather of one element per device became an all-reduce. So read the program of your accelerator before you rely on an overlap or on a particular collective.
 #
 # ## Deeper: all_to_all between two axes
 # In the core, `all_to_all` split and concatenated the same axis. With two different axes, it changes which axis is partitioned. Each device starts with one row of this table and ends with one column.
@@ -492,7 +493,7 @@ with jax.set_mesh(None):  # pmap creates its own mesh
     print("dot:    ", jax.pmap(jnp.dot)(drawn, drawn).shape)
     print("psum:   ", jax.pmap(lambda one: jax.lax.psum(one, "i"), axis_name="i")(np.ones(8, np.float32)))
     print("of vmap:", jax.pmap(jax.vmap(jnp.sin))(jnp.ones((8, 4, 3))).shape)  # (devices, examples, features)
-    print(jax.make_jaxpr(jax.pmap(jnp.sin))(jnp.ones((8, 2))))
+    print(jax.make_jaxpr(jax.pmap(jnp.sin))(jnp.ones((8, 2))).pretty_print(use_color=False))
 
 # %% [markdown]
 # In current versions, `pmap` is implemented with `shard_map`, as the jaxpr shows. `pmap` removes the axis of size one from each shard and inserts it again, without the check of varying values. To migrate, keep the axis of size one inside the function, or remove the axis of devices from the data.
@@ -506,10 +507,12 @@ print("the same numbers:", np.array_equal(jax.jit(mine)(jax.device_put(keys, P("
 # |---|---|
 # | data `(8, B / 8, ...)`, replicated parameters `(8, ...)` | data `(B, ...)` under `P("d")`, parameters under `P()` |
 # | `in_axes=(None, 0)` | `in_specs=(P(), P("d"))` |
-# | eight keys, one for each device | `key[0]` of eight keys under `P("d")`, or `jax.random.fold_in(key, jax.lax.axis_index("d"))`, which draws other numbers. With the same key, all devices draw the same numbers. |
+# | eight keys, one for each device | `key[0]` of eight keys under `P("d")`, or `jax.random.fold_in(key, jax.lax.axis_index("d"))`, which draws different numbers. With the same key, all devices draw the same numbers. |
 # | `pmean(jax.grad(loss)(w, x), "i")` | the gradient of the `pmean` of the loss, or `pcast` first |
 # | `pmean` of metrics in an evaluation | the same, with `out_specs=P()` |
-# | `flax.jax_utils.replicate`, `unreplicate` | not needed |
+# | `flax.jax_utils.replicate(params)`, `unreplicate` | `jax.device_put(params, P())`, and nothing, because there is no leading axis |
+# | `donate_argnums`, `static_broadcasted_argnums` | `donate_argnums`, `static_argnums` of `jax.jit` |
+# | with several processes, arrays of the devices of this process | global arrays, from `jax.make_array_from_process_local_data` (lesson 24) |
 #
 # If you keep the `pmean` of the gradients (fourth row), they are n times too large on n devices, and JAX reports no error. For computations without communication, such as the cosine of a large array, you need neither `pmap` nor `shard_map`. With `jit` on a sharded array, each device computes its own shard.
 
@@ -542,10 +545,24 @@ silent = jax.shard_map(lambda shard: 2 * shard, in_specs=P("d"), out_specs=P(), 
 print("a varying value under out_specs=P():", jax.jit(silent)(x))
 
 # %% [markdown]
-# Without the check, JAX does not track which values vary, so it neither casts values nor reduces gradients. Each device gets the gradient of its own examples, and you have to average the gradients yourself, as with `pmap`. The transpose of an unchecked `psum` is again a `psum`. The mean passes 1/8 back on each device, and the `psum` adds eight of these, so each device gets the full gradient of its own loss. Only the last variant, the gradient of the `pmean` followed by a `pmean`, is correct under both rules. If you write code for one rule and run it under the other, the gradient is eight times too large, or the weights of the devices silently become different. Disable the check only for operations that do not support it.
-#
+# Without the check, JAX does not track which values vary, so it neither casts values nor reduces gradients. Each device gets the gradient of its own examples, and you have to average the gradients yourself, as with `pmap`. The transpose of an unchecked `psum` is again a `psum`. The mean passes 1/8 back on each device, and the `psum` adds eight of these, so each device gets the full gradient of its own loss. Only the last variant, the gradient of the `pmean` followed by a `pmean`, is correct under both rules. If you write code for one rule and run it under the other, the gradient is eight times too large, or the weights of the devices silently become different. Disable the check only for operations that do not support it, such as this Pallas kernel (lesson 22) in interpret mode.
+
+
+# %%
+def kernel(shard_ref, result_ref):
+    result_ref[...] = 2 * shard_ref[...]
+
+
+def double_by_kernel(shard):
+    return pl.pallas_call(kernel, out_shape=jax.typeof(shard), interpret=True)(shard)
+
+
+print_error(lambda: jax.jit(jax.shard_map(double_by_kernel, out_specs=P("d")))(x), length=300)
+print(jax.jit(jax.shard_map(double_by_kernel, out_specs=P("d"), check_vma=False))(x))
+
+# %% [markdown]
 # ## Deeper: gradients that are not reduced yet
-# Two more types are **unreduced** (lesson 17) and *reduced*. An unreduced value is the sum of the partial sums of the devices. If you cast a weight to *reduced*, its gradient is unreduced, and the type states that a sum is missing. `psum` or `psum_scatter` completes it.
+# Two more types are **unreduced** (lesson 17) and *reduced*. An unreduced value is the sum of the partial sums of the devices. If you cast a weight to *reduced*, its gradient is unreduced, and the type states that a sum is missing. `psum` or `psum_scatter` completes it. So you can add the gradients of several micro-batches, and reduce only their sum.
 
 
 # %%
@@ -585,8 +602,10 @@ with jax.set_mesh(jax.make_mesh((4,), ("d",), devices=eight[:4])):
 # |---|---|---|
 # | the shape of a result is not what you expect | Without `tiled=True`, `all_gather` stacks along a new axis, and `psum_scatter` removes an axis of size n. `all_to_all` removes `split_axis`, which must have size n, and inserts an axis of size n at `concat_axis`. | pass `tiled=True` |
 # | an error about a closed-over array | On Explicit axes, the function cannot close over a JAX array. | pass the array as an argument |
-# | an error about divisibility | The devices along a mesh axis must divide the axis that it partitions. | pad the array (lesson 16) |
-# | an error in the gradient of a softmax | `pmax` has no gradient. | apply `jax.lax.stop_gradient` to its argument |
+# | an error about divisibility | The size of a partitioned array axis must be divisible by the size of the mesh axis. | pad the array (lesson 16) |
+# | an error about the rank of a scalar result | `out_specs=P("d")` concatenates along an axis, and a scalar has none. | return `value[None]` |
+# | equal dropout masks on all devices | The key is equal on all devices. | `jax.random.fold_in(key, jax.lax.axis_index("d"))` |
+# | an error in the gradient of a softmax | `pmax` has no gradient. | apply `jax.lax.stop_gradient` to its argument. This is right for a softmax, where the maximum cancels. Elsewhere, it would drop the gradient. |
 # | an error from `pcast(..., to="varying")` | The value varies along this axis already. | omit the cast |
 # | FSDP needs much memory | Gathered weights are stored for the backward pass. | gather inside `jax.checkpoint` (lesson 15), which gathers them again |
 
@@ -617,12 +636,12 @@ print_error(lambda: jax.grad(largest)(x))
 #
 # | you want | you write |
 # |---|---|
-# | code for each device | `jax.shard_map(f, in_specs=..., out_specs=...)`, under `jax.set_mesh(mesh)` |
+# | code for each device | `jax.jit(jax.shard_map(f, in_specs=..., out_specs=...))`, under `jax.set_mesh(mesh)` or with `mesh=mesh` |
 # | to concatenate the results along `d` | `out_specs=P("d")` |
 # | a result that is equal on all devices | `out_specs=P()` |
-# | to know what differs between devices | `jax.typeof(value)`, with `{V:d}` for varying values |
+# | to see which values vary | `jax.typeof(value)`, with `{V:d}` for varying values |
 # | to treat an equal value as varying | `jax.lax.pcast(value, "d", to="varying")` |
-# | the sum on every device | `jax.lax.psum(value, "d")`, which sends 2 (n - 1) / n · S elements |
+# | the sum on every device | `jax.lax.psum(value, "d")`, or `("x", "y")` for two axes, which sends 2 (n - 1) / n · S elements |
 # | one shard of the sum | `jax.lax.psum_scatter(value, "d", tiled=True)`, half as much |
 # | all shards | `jax.lax.all_gather(value, "d", tiled=True)`, whose gradient is a reduce-scatter |
 # | to exchange blocks, or to send to one device | `jax.lax.all_to_all`, `jax.lax.ppermute` |

@@ -279,7 +279,7 @@ def psum_matmul(a, b):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Inside the function of `jax.shard_map`, gather `w` and `b`, and compute `jnp.tanh(x @ w + b)` for the local examples. All three arguments and the result have the spec `P("data")`. Leave `to=` of `all_gather` at its default.
+# Which parameters are shards? Gather each of them inside the function of `jax.shard_map`, and leave `to=` of `all_gather` at its default. The batch stays where it is.
 #
 # </details>
 
@@ -541,7 +541,7 @@ def fsdp_layer(w, b, x):
 #
 # **Example.** On two devices with the axis `"data"`, the first device has x = [[0], [2]] and the second x = [[4], [6]]. The mean is 3 and the variance 5. With `scale` 1 and `shift` 0, the first device returns about [[-1.342], [-0.447]].
 #
-# **Judged.** The values, and the gradient with respect to `x`. Other mesh axes may partition the channels, and `axis` does not contain these. In the compiled program of the function itself, the all-reduces return at most 2 · C + 4 elements on each device, where C counts the channels of its shard, and there is no other communication. **Not judged.** The number of all-reduces.
+# **Judged.** The values, also if the mean is large or the values hardly differ, and the gradient of any function of the first result with respect to `x`, computed outside of `jax.shard_map`. Other mesh axes may partition the channels, and `axis` does not contain these. In the compiled program of the function itself, the all-reduces return at most 2 · C + 4 elements on each device, where C counts the channels of its shard, and there is no other communication. **Not judged.** The number of all-reduces.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -550,12 +550,12 @@ def fsdp_layer(w, b, x):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Which two averages over the whole batch determine mean and variance? `jax.lax.pmean` also accepts a tuple of names.
+# The variance is the mean of the squared differences from a mean. From which mean, that of the device or that of the whole batch? `jax.lax.pmean` also accepts a tuple of names.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Compute the local mean over `tuple(range(x.ndim - 1))` and apply `pmean`. Then average the squared differences from this global mean in the same way.
+# A local mean over `tuple(range(x.ndim - 1))`, followed by `pmean`, is a mean of the whole batch. You need two of these, one after the other.
 #
 # </details>
 
@@ -940,7 +940,7 @@ require(
 )
 
 # %% [markdown] why="shardmap-gradient-inside"
-# The gradient of a value that does not vary is reduced at once, in every iteration. After the cast, you choose where the reduction happens. In lesson 18, the same result needed an additional axis of size eight, because code for whole arrays has no other way to express values that differ between devices. **Next:** With FSDP, the parameters are shards. Where do you gather them, and which collective replaces the `psum`?
+# The gradient with respect to a value that does not vary is reduced at once, in every iteration. After the cast, you choose where the reduction happens. Lesson 18 used an additional axis of size eight for this. *Unreduced* types are a third way (the Deeper section on gradients that are not reduced yet). **Next:** With FSDP, the parameters are shards. Where do you gather them, and which collective replaces the `psum`?
 
 
 # %% equivalent="shardmap-gradient-inside" because="Both numbers of the quotient are then divided by the number of devices."
@@ -1454,7 +1454,7 @@ def new_step(params, x, y, keys):
 #
 # **Goal.** Write an all-reduce that uses only permutes, and sends no more elements than the ring algorithm of the lesson.
 #
-# **Signature.** `ring_all_reduce(x, axis)` is per-device code. `x` is a float32 array of any rank that varies along the mesh axis `axis`, and its size is a multiple of the number N of devices along this axis. The function returns the sum of the arrays of these devices, with the shape of `x`. The result may vary along `axis`, so the check uses `out_specs=P("d")` and receives N equal copies. It passes `check_vma=False`, so your loop may start from zeros that do not vary.
+# **Signature.** `ring_all_reduce(x, axis)` is per-device code. `x` is a float32 array of any rank that varies along the mesh axis `axis`, and its size is a multiple of the number N of devices along this axis. The function returns the sum of the arrays of these devices, with the shape of `x`. The result may vary along `axis`, so the check uses `out_specs=P("d")` and receives N equal copies. It passes `check_vma=False`, so answers with and without `pcast` are accepted.
 #
 # **Example.** On two devices with [1, 2] and [10, 20], both return [11, 22].
 #
@@ -1472,7 +1472,7 @@ def new_step(params, x, y, keys):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# In step s of the second phase, device d receives block d - s (modulo N) from the device before it. Store it in an array of N blocks with `.at[(me - s) % n].set(block)`, and pass on the same block in the next step. At the end, reshape.
+# In step s of the second phase, device d receives block d - s (modulo N) from the device before it, stores it in an array of N blocks, and passes on the same block in the next step.
 #
 # </details>
 
@@ -1859,13 +1859,13 @@ def ring_all_reduce(x, axis):
     return jax.lax.scan(share, blocks, jnp.arange(n - 1))[0].reshape(x.shape)
 
 
-# %% [markdown] task="shardmap-halo-exchange" stars=2 minutes=20 skills="shardmap-ring-all-reduce,08_control_flow"
+# %% [markdown] task="shardmap-halo-exchange" stars=2 minutes=20 skills="shardmap-psum-matmul,08_control_flow"
 # ## Heat on a plate
 # *Needs: Deeper: a reduce-scatter from permutes.*
 #
 # **Goal.** Simulate how heat spreads on a plate that is too large for one device. In every step, each device needs one row from each neighbour. These rows are called its *halo*.
 #
-# **Signature.** `diffuse(plate, steps)` takes `plate`, a `float32[R@x,C]`, and a Python int `steps`, which may be 0. In one step, the new value of each cell is `old + 0.1 * (up + down + left + right - 4 * old)`, with the old values of its four neighbours. Outside of the plate, all values are 0. The result has the type of `plate`. The checks use meshes of several sizes with the axis `x`.
+# **Signature.** `diffuse(plate, steps)` takes `plate`, a `float32[R@x,C]`, and a Python int `steps`, which may be 0. In one step, the new value of each cell is `old + 0.1 * (up + down + left + right - 4 * old)`, with the old values of its four neighbours. Outside the plate, all values are 0. The result has the type of `plate`. The checks use meshes of several sizes with the axis `x`.
 #
 # **Example.** A plate of shape (8, 3) is 0 except for 10 in the cell (3, 1). After one step, it has 6 in this cell and 1 in the cells (2, 1), (4, 1), (3, 0) and (3, 2). On eight devices, each device has one row. On four devices with two rows each, a plate with 10 in the cell (0, 0) has 6 in this cell and 1 in the cells (1, 0) and (0, 1) after one step.
 #
@@ -1883,7 +1883,7 @@ def ring_all_reduce(x, axis):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Send `plate[-1:]` with the pairs `(i, i + 1)` and `plate[:1]` with the pairs `(i + 1, i)`, for i from 0 to n - 2. Concatenate what arrives above and below the shard, and add a column of zeros on both sides with `jnp.pad`. Then up, down, left and right are slices.
+# Send `plate[-1:]` with the pairs `(i, i + 1)` and `plate[:1]` with the pairs `(i + 1, i)`, for i from 0 to n - 2. What arrives belongs above and below the shard. A frame of zeros on the left and right then makes all four neighbours slices.
 #
 # </details>
 
