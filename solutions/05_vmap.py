@@ -528,7 +528,7 @@ for _ in range(3):
     params, xs, ys = draw()
     compare(made.run(params, xs, ys), by_hand(params, xs, ys), atol=1e-4, label="the result for a network")
 params["a"] = params["a"].astype(np.float16)
-got = ask(probe_dtypes, params, xs, ys)
+got = ask(probe_dtypes, params, jnp.asarray(xs), jnp.asarray(ys))
 require(
     got == {"a": np.float16, "b": np.float32},
     "For one parameter in float16 and one in float32, the gradients do not have the dtypes of their parameters.",

@@ -512,9 +512,10 @@ prefixes = {
 }
 for what, (rates, embed, first, second) in prefixes.items():
     params, gradients = draw(rng), draw(rng)
-    raised = error(step_by_parts, rates, params, gradients)
+    arrays = jax.tree.map(jnp.asarray, (params, gradients))
+    raised = error(step_by_parts, rates, *arrays)
     require(raised is None, f"Where `rates` has {what}, your answer raised {raised}.")
-    got = ask(step_by_parts, rates, params, gradients)
+    got = ask(step_by_parts, rates, *arrays)
     pairs = zip(params["layers"], gradients["layers"], (first, second), strict=True)
     wanted = {
         "embed": params["embed"] - embed * gradients["embed"],
@@ -528,7 +529,8 @@ wanted = {
     "head": params["head"] - a * gradients["head"],
     "head2": [params["head2"][0] - b * gradients["head2"][0]],
 }
-compare(ask(step_by_parts, rates, params, gradients), wanted, label="the result for the keys `head` and `head2`")
+got = ask(step_by_parts, rates, *jax.tree.map(jnp.asarray, (params, gradients)))
+compare(got, wanted, label="the result for the keys `head` and `head2`")
 
 # %% hidden="pytrees-rates" name="dtypes" points=1
 """Parameters with 16 bits keep their dtype."""

@@ -1193,7 +1193,7 @@ def probe_tree(size, params, xs, ys):
 
 for size in (3, 12, 1):
     if size == 12:
-        raised = error(probe_tree, size, *draw())
+        raised = error(probe_tree, size, *jax.tree.map(jnp.asarray, draw()))
         require(
             raised is None, f"With `params` a list that contains a tuple, your answer raised {raised}.", kind="raised"
         )

@@ -88,7 +88,9 @@ def meter(state, x):
 """The example: two batches, one after the other."""
 state = {"calls": np.int32(0), "total": np.float32(0)}
 made = program(meter, state, np.zeros(2, np.float32))
-state, first = made.run(state, np.array([1, 2], np.float32))
+got = made.run(state, np.array([1, 2], np.float32))
+require(isinstance(got, tuple), "Return a tuple (new state, mean), as the carry and the result of a scan.")
+state, first = got
 compare(first, np.float32(3), label="the first mean")
 compare(state, {"calls": np.int32(1), "total": np.float32(3)}, label="the new state")
 _, second = made.run(state, np.array([4, 5], np.float32))
@@ -1684,7 +1686,9 @@ for examples in (9, 3):
     made[examples] = program(collect_activations, params, xs)
     got = made[examples].run(params, xs)
     compare(
-        got, (wanted, [first, second, wanted]), label=f"the result for {examples} examples, (outputs, activations),"
+        tuple(got) if isinstance(got, list) else got,
+        (wanted, [first, second, wanted]),
+        label=f"the result for {examples} examples, (outputs, activations),",
     )
     got = program(probe_vmap, params, xs).run(params, xs)
     compare(got, (wanted, [first, second, wanted]), label="the result of vmap over x and the Refs")

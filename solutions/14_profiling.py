@@ -48,6 +48,11 @@ def long_work(x):
     return jax.lax.fori_loop(0, 100, lambda i, x: jnp.tanh(x @ x) + i, x)
 
 
+def as_ints(*numbers):
+    """The numbers, with Python's ints in the place of NumPy's."""
+    return tuple(number.item() if isinstance(number, np.integer) else number for number in numbers)
+
+
 def layers(params, x):
     """A network without biases: params {"first": (d, h), "last": (h, k)}, x (n, d) -> (n, k)"""
     return jnp.tanh(x @ params["first"]) @ params["last"]
@@ -100,7 +105,7 @@ require(
     "Your 2048 operations are twice the 1024 of the product. XLA counts a multiplication and an addition as two already.",
 )
 compare(flops, 1024.0, rtol=1e-2, label="flops")
-compare((given, made), (768, 128), label="(argument_bytes, result_bytes)")
+compare(as_ints(given, made), (768, 128), label="(argument_bytes, result_bytes)")
 
 # %% hidden="profiling-cost" name="values" points=1
 """Operations and bytes of a network, for several sizes and dtypes."""
@@ -110,7 +115,9 @@ for dtype in (np.float32, jnp.bfloat16):
     shapes = {"first": struct(d, h), "last": struct(h, k)}, struct(n, d)
     flops, given, made = ask(lambda *shapes: cost(layers, *shapes), *shapes)
     size = np.dtype(dtype).itemsize
-    compare((given, made), (size * (d * h + h * k + n * d), size * n * k), label="(argument_bytes, result_bytes)")
+    compare(
+        as_ints(given, made), (size * (d * h + h * k + n * d), size * n * k), label="(argument_bytes, result_bytes)"
+    )
     require(
         abs(flops / (2 * n * d * h + 2 * n * h * k) - 1) < 0.03,
         "The number of operations differs by more than 3% from that of the two products of the network. Did you read "
@@ -131,7 +138,7 @@ require(
     "Memory ran out, because the argument is larger than any memory. Do not create arrays, because shapes are enough.",
 )
 flops, given, made = ask(probe_large, large)
-compare((given, made), (2**52, 4), label="(argument_bytes, result_bytes)")
+compare(as_ints(given, made), (2**52, 4), label="(argument_bytes, result_bytes)")
 require(0 < flops < np.inf, "For an argument that is larger than any memory, `flops` is not a positive number.")
 
 # %% hidden="profiling-cost" name="merged" points=1

@@ -267,7 +267,7 @@ def remat_loss(block, layers, x):
     ### END SOLUTION
 
 
-# %% check="memory-remat-block" name="example" points=1
+# %% check="memory-remat-block" name="example" points=1 observed=true
 """The example: with three layers, the value of a loop without `jax.checkpoint`, and fewer bytes of residuals."""
 
 
@@ -296,7 +296,7 @@ require(
     f"({x.nbytes} bytes each). Then the backward pass recomputes several blocks together, or does not reach all of them.",
 )
 
-# %% hidden="memory-remat-block" name="values" points=1
+# %% hidden="memory-remat-block" name="values" points=2
 """The value and the gradients, for any block and any number of layers."""
 
 
@@ -325,7 +325,7 @@ for depth in (1, 4):
         compare(for_layers, gradients, rtol=1e-3, atol=1e-3, label="the gradient with respect to the layers")
         compare(for_x, back.astype(np.float32), rtol=1e-3, atol=1e-3, label="the gradient with respect to x")
 
-# %% hidden="memory-remat-block" name="residuals" points=2
+# %% hidden="memory-remat-block" name="residuals" points=1 observed=true
 """The residuals are the parameters and the inputs of the blocks, for blocks with few or many intermediate results."""
 
 
@@ -527,7 +527,7 @@ def store_weight_products(f):
     ### END SOLUTION
 
 
-# %% check="memory-dots-policy" name="example" points=1
+# %% check="memory-dots-policy" name="example" points=1 observed=true
 """The example: the residuals of an attention block with t = 32 and d = 8."""
 
 
@@ -552,7 +552,7 @@ require(
     f"Apart from the arguments, {found:,} bytes are stored; expected {products:,}, the results of five products.",
 )
 
-# %% hidden="memory-dots-policy" name="values" points=1
+# %% hidden="memory-dots-policy" name="values" points=2
 """The results and gradients of functions with several arguments and several results."""
 
 
@@ -578,7 +578,7 @@ for n, d, k in ((5, 4, 3), (2, 6, 6)):
         compare(result, want, rtol=1e-3, atol=1e-3, label="the result")
         compare(found, gradients, rtol=1e-3, atol=1e-3, label="the gradients")
 
-# %% hidden="memory-dots-policy" name="residuals" points=2
+# %% hidden="memory-dots-policy" name="residuals" points=1 observed=true
 """The residuals of blocks of several sizes: every product with a weight, no scores, and no result between products."""
 
 
@@ -1282,7 +1282,7 @@ def offload_loss(layer, weights, x, near):
     ### END SOLUTION
 
 
-# %% check="memory-offload" name="example" points=1
+# %% check="memory-offload" name="example" points=1 observed=true
 """The example: the value for six layers, and the bytes of the residuals."""
 
 
@@ -1304,7 +1304,7 @@ require(
     "layers and the last result.",
 )
 
-# %% hidden="memory-offload" name="values" points=2
+# %% hidden="memory-offload" name="values" points=3
 """The value and the gradients, for another layer, by a program that does not grow with the number of layers."""
 
 
@@ -1361,7 +1361,7 @@ with case("for 40 layers and near = 30"):
         "results of all layers.",
     )
 
-# %% hidden="memory-offload" name="placement" points=3 observed=true
+# %% hidden="memory-offload" name="placement" points=2 observed=true
 """Which inputs of layers are in host memory, and that the device stores no other results of layers."""
 
 
@@ -1736,7 +1736,7 @@ def simulate(step, params, state, forces, segment):
     ### END SOLUTION
 
 
-# %% check="memory-remat-scan" name="example" points=1
+# %% check="memory-remat-scan" name="example" points=1 observed=true
 """The example: 250 steps of pendulums in segments of 16, and the bytes of the residuals."""
 
 
@@ -1761,7 +1761,7 @@ require(
     f"of {state.nbytes} bytes.",
 )
 
-# %% hidden="memory-remat-scan" name="values" points=2
+# %% hidden="memory-remat-scan" name="values" points=3
 """The result and the gradients, by a program that is the same for any number of steps and any segment."""
 
 
@@ -1802,7 +1802,7 @@ for few, many in ((14, 41), (12, 35)):
         "over slices that are made in Python.",
     )
 
-# %% hidden="memory-remat-scan" name="memory" points=2
+# %% hidden="memory-remat-scan" name="memory" points=1 observed=true
 """The bytes of the residuals, and the temporary memory of the compiled gradient."""
 
 

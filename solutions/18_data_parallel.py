@@ -184,7 +184,8 @@ rng = inputs.rng()
 w, x, y = np.full((1, 1), 2, np.float32), np.ones((16, 1), np.float32), np.arange(16, dtype=np.float32)[:, None]
 probe = {"w": w + np.float32(rng.integers(1, 7))}
 got = ask(
-    lambda p, x, y: dp_step(lambda p, x, y: jnp.mean(jnp.sum(3 * x @ p["w"] + y, axis=1)), p, x, y, 0.5), probe, x, y
+    lambda p, x, y: dp_step(lambda p, x, y: jnp.mean(jnp.sum(3 * x @ p["w"] + y, axis=1)), p, x, y, 0.5),
+    *jax.tree.map(jnp.asarray, (probe, x, y)),
 )
 wanted = {"w": probe["w"] - np.float32(1.5)}, np.float32(3 * probe["w"][0, 0] + 7.5)
 compare(got, wanted, label="what `dp_step` returns for another loss")

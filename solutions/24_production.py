@@ -813,7 +813,7 @@ back = (1 - np.tanh(x @ params["w"] + params["b"]) ** 2) * mask[:, None] / mask.
 wanted = {"w": (x.T @ back).astype(np.float32), "b": back.sum(axis=0).astype(np.float32)}
 compare(ask(probe_gradient, params, x, mask), wanted, label="the gradient")
 
-# %% hidden="production-symbolic-batch" name="platforms" points=1
+# %% hidden="production-symbolic-batch" name="platforms" points=1 observed=true
 """The export runs on three platforms, and its batch size is a symbol."""
 
 

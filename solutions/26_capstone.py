@@ -765,7 +765,7 @@ for dtype, made, bits in ((jnp.bfloat16, in_bfloat16, 7), (jnp.float16, in_float
         wanted = np.float32(x @ np.float64(embed.astype(dtype)).T)
         compare(made.run(params, tokens), wanted, rtol=2e-6, atol=0, label="the logits")
 
-# %% hidden="capstone-logits" name="program" points=2
+# %% hidden="capstone-logits" name="program" points=2 observed=true
 """The program does not grow with the number of layers, and the residuals are one x for each layer."""
 
 

@@ -1853,7 +1853,7 @@ for got, want, words in (
 ):
     compare(got, want, rtol=1e-2, atol=1e-2 * np.abs(want).max(), label=words)
 
-# %% hidden="autodiff-fixed-point" name="residuals" points=1
+# %% hidden="autodiff-fixed-point" name="residuals" points=1 observed=true
 """The backward pass stores no residuals of iterations."""
 
 

@@ -7,6 +7,7 @@ import random
 import struct
 import time
 import tracemalloc
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -185,6 +186,15 @@ def test_results_of_compiled_programs_over_devices_come_back() -> None:
     x = jax.device_put(np.arange(64, dtype="float32").reshape(8, 8), NamedSharding(AUTO, P("a", "b")))
     for function in (lambda x: x.sum(), lambda x: x.T.reshape(4, 16)[1:3], lambda x: x.reshape(-1), lambda x: x * 2):
         assert_same(back(jax.jit(function)(x)), jax.jit(function)(x))
+
+
+def test_containers_of_a_notebook_cross_as_what_they_extend() -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec("import typing\nclass Root(typing.NamedTuple):\n    x: float\n    steps: int", names)
+    value = [OrderedDict(a=1), Counter("aab"), defaultdict(list, {2: [0]}), names["Root"](0.5, 3)]
+    sent = decode(encode(value))
+    assert sent == [{"a": 1}, {"a": 2, "b": 1}, {2: [0]}, (0.5, 3)]
+    assert [type(one) for one in sent] == [dict, dict, dict, tuple]
 
 
 def test_dtype_classes_are_the_dtypes_that_they_stand_for() -> None:

@@ -256,3 +256,15 @@ def test_lines_keep_their_numbers(name: str) -> None:
 
 def test_a_long_blank_cell_takes_no_time() -> None:
     assert plain_python("\n" * 100_000 + "x = 1").endswith("x = 1")
+
+
+def test_functions_that_are_defined_again_as_they_were_are_not_told() -> None:
+    text = "import math\n" + "def area(r):\n    return math.pi * math.pow(r, 2) if r > 0 else [r for _ in range(3)]\n"
+    setup: dict[str, object] = {"__name__": "__main__"}
+    exec(text, setup)
+    surroundings = CellEnvironment(setup)
+    surroundings.after_setup(["area", "math"])
+    exec("\n" + text.partition("\n")[2], setup)  # math is not imported beside it
+    assert surroundings.before_checks(["other"]) == []
+    exec(text.replace("* math", "+ math"), setup)
+    assert surroundings.before_checks(["other"]) == ["area"]

@@ -32,6 +32,7 @@ def start(count: int = 8, keep: bool = False) -> None:
         TooLate: JAX has counted fewer devices before.
     """
     if jax.config.values["jax_num_cpu_devices"] == count:
+        jax.devices()  # from now on, nothing can change their number
         return
     try:
         simulate(count)

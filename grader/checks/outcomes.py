@@ -199,6 +199,10 @@ class CheckBroken(Exception):
     """The check itself, or the grader, is at fault: never the answer."""
 
 
+class NotData(CheckBroken):
+    """A check passes a value that cannot be sent. Where it has it from an answer, the answer is at fault."""
+
+
 class Cause(NamedTuple):
     """An exception class by its name, a piece of its text (any text where empty), and our sentence about it."""
 

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import jax
 
-from grader.checks.outcomes import PLACE, CheckBroken, CheckFailed, NotAttempted, explained
+from grader.checks.outcomes import PLACE, CheckFailed, NotAttempted, NotData, explained
 from grader.program.codec import Classes, abstract, encode
 from grader.program.endpoints import AnswerEndpoint, ProgramEndpoint, identity, is_cell, read_reply, request
-from grader.program.export import fill, parameters
+from grader.program.export import fill, parameters, slots
 from grader.program.hlo import Collective
 from grader.program.load import Facts
 from grader.program.payload import DIVERGED, DONATED, Malformed, Unsendable
@@ -211,6 +211,9 @@ def program(p: Question, *data: Any) -> Program:
         short = f"{_subject(p)} does not compile to a program that can be checked"
         raise CheckFailed(f"{short}: {loaded['text']}", kind="refused", hidden_message=f"{short}.")
     facts, outputs = Facts.from_data(loaded["facts"]), tuple(loaded["outputs"])
+    if slots(exported["results"]) != list(range(len(outputs))):
+        # Its facts are about all results. One that no check can look at would change them.
+        raise CheckFailed("The reply could not be read: it does not name each result once.", kind="malformed")
     return _program_class(facts, exported["results"], outputs, identity(payload))
 
 
@@ -293,7 +296,7 @@ def _exchange(send: Callable[[Any, bytes], bytes], p: Question, data: tuple[Any,
     try:
         payload = request(data, _backend.classes)
     except Unsendable as problem:
-        raise CheckBroken(f"this check passes a {problem}, which is not data") from None
+        raise NotData(f"this check passes a {problem}, which is not data") from None
     if _questions is not None:
         _questions.append(data)
     reply = _decoded(send(p, payload))

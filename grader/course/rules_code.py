@@ -113,11 +113,40 @@ def check_evidence(cell: Cell, answers: Collection[str], findings: Findings) -> 
         if isinstance(node, ast.Name | ast.Attribute) and name in SELF_REPORTING:
             message = f"the check uses `{name}`, which only the answer's own process can say, and is not marked so"
             findings.add(cell.first + node.lineno - 1, message, OBSERVED)
+    for line, part in _unverified_outputs(cell.source):
+        message = f"the check judges the shapes of `outputs[{part}]`, but never the values of this part of the result"
+        findings.add(cell.first + line - 1, message, f"Compare `.run(...)[{part}]` too. {OBSERVED}")
     for probe in probes.probes(cell.source, answers):
         for verdict in (part for value in _results(probe) for part in _elements(value) if _is_verdict(part)):
             message = f"a probe returns `{ast.unparse(verdict)}`, a verdict of the answer's own process"
             fix = f"Return what it is about, and judge that here. {OBSERVED}"
             findings.add(cell.first + verdict.lineno - 1, message, fix)
+
+
+def _unverified_outputs(source: str) -> Iterator[tuple[int, str]]:
+    """Lines and keys of `outputs[key]` where no result of a run is read at this key, or compared as a whole.
+
+    What is in this part is chosen beside the answer, by a probe that an answer can deceive: it may leave out a part of
+    the program, or add what the program does not need.
+    """
+    nodes = list(ast.walk(ast.parse(source)))
+    subscripts = [node for node in nodes if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)]
+    of_outputs = [node for node in subscripts if _last_name(node.value) == "outputs"]
+    verified = {ast.unparse(node.slice) for node in subscripts if node not in of_outputs}
+    for node in nodes:  # got, loss = made.run(...)
+        if isinstance(node, ast.Assign) and _is_run(node.value) and isinstance(node.targets[0], ast.Tuple):
+            verified |= {str(place) for place in range(len(node.targets[0].elts))}
+    whole = any(
+        isinstance(node, ast.Call) and _last_name(node.func) == "compare" and node.args and _is_run(node.args[0])
+        for node in nodes
+    )
+    for node in of_outputs:
+        if not whole and (part := ast.unparse(node.slice)) not in verified:
+            yield node.lineno, part
+
+
+def _is_run(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and _last_name(value.func) == "run"
 
 
 def _last_name(node: ast.AST) -> str | None:

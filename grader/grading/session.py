@@ -18,7 +18,7 @@ import numpy as np
 
 from grader.checks import inputs, native
 from grader.checks.compare import cases_of, stumbled
-from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, Skipped
+from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, NotData, Skipped
 from grader.checks.verbs import AnswerName, ProbeSource, overhear, set_backend, take_evidence
 from grader.core.faults import Fault
 from grader.core.own_files import OwnFiles
@@ -40,6 +40,10 @@ FAULTS = {
     "memory": ("crashed", "Your answer was stopped: it {}."),
     "flooded": ("failed", "Your answer returned too much: {}."),
 }
+# What a check got from an answer, and has to pass on to it
+TOO_LARGE_TO_PASS_ON = (
+    "Your answer returned something that is too large, or of a kind that cannot be used as an argument."
+)
 
 
 class CheckRunner:
@@ -128,7 +132,12 @@ class CheckRunner:
             cases = "".join(f"\nThe case: {when}." for when in reversed(cases_of(fault)))
             return record(check, status, message.format(fault.message) + cases, kind=fault.kind)
         except CheckBroken as broken:
-            return record(check, "error", f"The check itself is at fault: {broken}.")
+            if isinstance(broken, NotData) and isolated.asked > asked:
+                return record(check, "failed", TOO_LARGE_TO_PASS_ON, kind="flooded")
+            if not check.hidden:
+                return record(check, "error", f"The check itself is at fault: {broken}.")
+            print(f"{check.id} is at fault: {broken}.", file=sys.stderr)  # it may quote numbers of the inputs
+            return record(check, "error", "The check itself is at fault.")
         except Exception as problem:
             return _surprise(check, problem, shown, judged=isolated.asked > asked)
         finally:

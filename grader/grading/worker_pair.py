@@ -328,7 +328,7 @@ class WorkerPair:
         try:
             reply = read_reply(self._exchange(encode(request), seconds=seconds, at=worker), seconds=seconds)
             for names in (reply.setdefault(kind, []) for kind in NAME_LISTS):
-                if type(names) is not list or any(type(name) is not str for name in names):
+                if type(names) is not list or not all(type(name) is str and name.isidentifier() for name in names):
                     raise Malformed("it lists something that is not a name")
             return reply
         except Malformed as problem:

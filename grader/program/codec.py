@@ -2,9 +2,9 @@
 
 A payload is a little-endian uint32 (the length of the head), a JSON head, then raw array buffers. The head is
 `{"value": tagged, "sizes": [bytes of each buffer]}`. Nothing in it can name code: a decoder builds only None, bool,
-int, float, complex, str, `...`; tuple, list, dict with str or int keys; named tuples of the setup's classes; NumPy and
-JAX arrays, PRNG keys, dtypes, ShapeDtypeStruct, PartitionSpec, NamedSharding, Mesh. Limits are checked before anything
-is allocated.
+int, float, complex, str, `...`; tuple, list, dict with str or int keys; named tuples of the setup's classes (those of a
+notebook's own cross as tuples); NumPy and JAX arrays, PRNG keys, dtypes, ShapeDtypeStruct, PartitionSpec,
+NamedSharding, Mesh. Limits are checked before anything is allocated.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import math
 import struct
 import time
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -141,6 +142,14 @@ def is_key(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
+def is_own_tuple(value: Any) -> bool:
+    """Returns whether a value is a named tuple of a class that a notebook defines."""
+    return isinstance(value, tuple) and hasattr(value, "_fields") and type(value).__module__ == "__main__"
+
+
+DICTS = (dict, OrderedDict, defaultdict, Counter)  # all of which cross as a dict
+
+
 class _Encoder:
     def __init__(self, classes: Classes, limits: PayloadLimits) -> None:
         self.names = {kind: name for name, kind in classes.items()}
@@ -171,13 +180,15 @@ class _Encoder:
             return ["slot", value.index]
         if kind in (tuple, list):
             return [kind.__name__, [self.tag(item, depth + 1) for item in value]]
-        if kind is dict:
+        if kind in DICTS:
             for key in value:
                 if type(key) not in (str, int):
                     raise Unsendable(f"dict with a {type(key).__name__} key")
             return ["dict", [[key, self.tag(item, depth + 1)] for key, item in value.items()]]
         if isinstance(value, tuple) and kind in self.names:
             return ["named", self.names[kind], [self.tag(item, depth + 1) for item in value]]
+        if is_own_tuple(value):
+            return ["tuple", [self.tag(item, depth + 1) for item in value]]
         return self.jax_value(value)
 
     def jax_value(self, value: Any) -> Any:

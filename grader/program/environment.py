@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import os
 from collections.abc import Iterable
+from types import CodeType, FunctionType
 from typing import Any
 
 import jax
@@ -77,12 +79,14 @@ class CellEnvironment:
         self._now = now
 
     def before_checks(self, answers: Iterable[str]) -> list[str]:
-        """Restores what an exercise with these answer names must not see; returns the setup names restored."""
+        """Restores what an exercise with these answer names must not see; returns the setup names restored, without
+        those that had only been defined again as they were."""
         rebound = [name for name, value in self._names.items() if self.namespace.get(name, _MISSING) is not value]
+        changed = [name for name in rebound if not _same_text(self.namespace.get(name), self._names[name])]
         for name in rebound:
             self.namespace[name] = self._names[name]
         if not self._state:
-            return rebound
+            return changed
         own = frozenset(answers)
         for key, value in _state().items():
             setters = self._set.get(key, {})
@@ -96,7 +100,33 @@ class CellEnvironment:
                 if _differ(jax.config.values[key], wanted) and key in self._contexts:  # a context was left open
                     config_states[key].set_local(self._contexts[key])
         self._now = _state()
-        return rebound
+        return changed
+
+
+CALLING = frozenset({"PUSH_NULL", "PRECALL", "CALL", "CALL_FUNCTION", "CALL_METHOD", "CACHE", "RESUME"})
+
+
+def _same_text(one: Any, other: Any) -> bool:
+    """Whether two functions, or two classes, come from the same text."""
+    if isinstance(one, FunctionType) and isinstance(other, FunctionType):
+        return _instructions(one.__code__) == _instructions(other.__code__)
+    if isinstance(one, type) and isinstance(other, type):
+        own, others = ({k: v for k, v in vars(c).items() if isinstance(v, FunctionType)} for c in (one, other))
+        same = one.__name__ == other.__name__ and one.__bases__ == other.__bases__ and own.keys() == others.keys()
+        return same and all(_same_text(own[name], others[name]) for name in own)
+    return False
+
+
+def _instructions(code: CodeType) -> list[Any]:
+    """What a function does. A call of an attribute is compiled in two ways, by where its module was imported."""
+    found: list[Any] = []
+    for one in dis.get_instructions(code):
+        if isinstance(one.argval, CodeType):
+            found.append(_instructions(one.argval))
+        elif one.opname not in CALLING:
+            jumps = one.opcode in dis.hasjrel or one.opcode in dis.hasjabs
+            found.append((one.opname.replace("LOAD_METHOD", "LOAD_ATTR"), None if jumps else repr(one.argval)))
+    return found
 
 
 def _differ(one: Any, other: Any) -> bool:

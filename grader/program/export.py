@@ -11,7 +11,7 @@ import jax
 import jax.export
 from jax._src import config, debugging  # one has no public context manager, the other no public primitives
 
-from grader.program.codec import Classes, Slot, abstract, is_array
+from grader.program.codec import DICTS, Classes, Slot, abstract, is_array, is_own_tuple
 from grader.program.payload import Unsendable
 
 
@@ -138,13 +138,23 @@ def _skeleton(value: Any, results: list[Any], classes: Classes) -> Any:
         return Slot(len(results) - 1)
     if kind in (tuple, list):
         return kind(_skeleton(item, results, classes) for item in value)
-    if kind is dict:
+    if kind in DICTS:
         return {key: _skeleton(item, results, classes) for key, item in value.items()}
     if isinstance(value, tuple) and kind in classes.values():
         return kind(*(_skeleton(item, results, classes) for item in value))
+    if is_own_tuple(value):
+        return tuple(_skeleton(item, results, classes) for item in value)
     if kind not in (type(None), bool, int, float, complex, str, type(...)):
         raise Unsendable(kind.__name__)
     return value
+
+
+def slots(skeleton: Any) -> list[int]:
+    """Returns the indices of all slots of a tree that `fill` takes, in its order."""
+    if isinstance(skeleton, Slot):
+        return [skeleton.index]
+    inner = skeleton.values() if isinstance(skeleton, dict) else skeleton if isinstance(skeleton, tuple | list) else ()
+    return [index for item in inner for index in slots(item)]
 
 
 def fill(skeleton: Any, arrays: Any) -> Any:
