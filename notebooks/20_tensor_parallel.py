@@ -59,7 +59,7 @@ rng = np.random.default_rng(20)
 #
 # ![An MLP with tensor parallelism on two devices. Both devices have all tokens of the input. The first weight is partitioned by columns, so each device has half of the hidden units. The second weight is partitioned by rows, so each device has partial sums of the whole result, and an all-reduce adds them.](../images/tensor_parallel_layouts.svg)
 #
-# First without a mesh: each iteration of the loop does the work of one device.
+# Without a mesh, each iteration of this loop computes the part of one device.
 
 # %%
 TOKENS, D, F = (8, 16), 64, 256  # 8 examples of 16 tokens, the width of a token, the number of hidden units
@@ -81,10 +81,10 @@ whole = jax.nn.gelu(tokens @ w1) @ w2
 print("largest difference:", np.abs(partial_sums[0] + partial_sums[1] - whole).max())
 
 # %% [markdown]
-# Between the products, nothing is communicated: the activation function is elementwise, and each device stores the rows of `w2` for its hidden units.
+# Between the products, nothing is communicated. The activation function is elementwise, and each device stores the rows of `w2` for its hidden units. With `w1` by rows, an all-reduce would be needed here, because gelu(a + b) is not gelu(a) + gelu(b).
 #
 # ## The layout on a mesh
-# On four by two devices, we partition the batch along `data` and the weights along `model` (M = 2).
+# On four by two devices, we partition the batch along `data` and the weights along `model`, which has M = 2 devices.
 
 # %%
 auto = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2, devices=eight)
@@ -261,7 +261,7 @@ report(cast_once, heads, HEAD_SPECS, mesh)
 
 # %% [markdown]
 # ## Sequence parallelism
-# Before each layer, a norm rescales each token, and all devices along `model` store copies of the same tokens. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by position. Attention and the MLP need all tokens, so an all-gather precedes the first product, and a reduce-scatter replaces the all-reduce. In the backward pass, the two swap roles.
+# Before each layer, a norm rescales each token, and all devices along `model` store copies of the same tokens. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by position. A device's heads and hidden units need all tokens, so an all-gather precedes the first product, and a reduce-scatter replaces the all-reduce. In the backward pass, the two swap roles.
 #
 # ![An MLP with tensor and sequence parallelism on two devices. Each device has half of the tokens before and after. An all-gather precedes the product with the first weight, which is partitioned by columns. A reduce-scatter follows the product with the second weight, which is partitioned by rows. It adds the partial sums and leaves each device the sums of its own tokens.](../images/sequence_parallel_layouts.svg)
 
@@ -333,8 +333,6 @@ plots.show(f"Activations that one device stores for the backward pass. On one de
 #
 # - Each of the two products takes 2 t d f floating-point operations, so each device performs 4 t d f / M operations.
 # - In the all-reduce of t d elements, each device sends 2 (M - 1) / M · t d elements.
-#
-# We check the first formula.
 
 # %%
 x = jax.device_put(tokens, P("data"))
@@ -343,7 +341,7 @@ print(f"operations: {4 * t * D * F / m:,.0f} by the formula")
 print(f"            {flops(manual_mlp, params, x):,.0f} in the program, with the activation function")
 
 # %% [markdown]
-# Divide the operations by the peak rate, and the sent bytes by the bandwidth, to get both times.
+# Both times follow from the peak rate and the bandwidth.
 
 # %% [markdown] predict="tp-batch"
 # The ratio of communication time to computation time is 0.5. You double the number of tokens. What happens to the ratio?
@@ -374,7 +372,7 @@ for t in (8192, 16384):
     print(f"ratio {communicate / compute:.2f}")
 
 # %% [markdown]
-# The next layer needs the sums, so both times add up. With sequence parallelism, blocks can be sent while others are multiplied (first Deeper section), and only the longer time counts. At which M are both equal?
+# The next layer needs the sums, so both times add up. At best, blocks are sent while others are multiplied (first Deeper section), and only the longer time counts. At which M are both equal?
 
 # %%
 chip, d, f = "H100, in a node", 8192, 28_672  # change these and run the cell again
@@ -398,15 +396,15 @@ equal = ", ".join(f"{limit:.1f} ({name})" for name, limit in limits.items())
 plots.show(f"Left: milliseconds of an MLP's forward pass. Right: their ratio, which is 1 at M = {equal}.")
 
 # %% [markdown]
-# In bfloat16, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**. Beyond this limit, communication takes longer, and more devices do not shorten it.
+# In bfloat16, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**. Beyond this limit, communication takes longer, and more devices hardly shorten it.
 #
-# For f = 28,672, the limit is between 13 and 16 in a node of H100s or on a closed ring of TPUs, so all eight GPUs of a node are useful. With one GPU per node, it is 2.4. Whole nodes share eight network cards, so their limit is 12.6, less than the 16 GPUs of two nodes. So on H100s, tensor parallelism usually stays inside a node. The backward pass computes twice as much and communicates the same amount, so its limit is almost twice as high.
+# For f = 28,672, the limit in a node of H100s is 14. Its eight GPUs compute 5.2 times as fast as one if both times add up, and 8 times as fast if they overlap. With one GPU per node, the limit is 2.4, so tensor parallelism usually stays inside a node. On closed rings of TPUs, it is 14 to 16. The backward pass computes twice as much and communicates the same amount, so its limit is almost twice as high.
 #
 # The core ends here.
 
 # %% [markdown]
-# ## Deeper: communicate while you multiply
-# *The exercise "Reduce-scatter during a product" needs this section.* With sequence parallelism, the first product waits for the all-gather. The collective matmul of lesson 19 avoids this wait. The blocks of tokens are passed around a ring. A device can multiply the block that it has while it receives the next one. In lesson 19, each product was an addend of the result. Here, each product gives some **rows** of the result.
+# ## Deeper: overlap communication and computation
+# *The exercise "Reduce-scatter during a product" needs this section.* With sequence parallelism, the first product waits for the all-gather. The collective matmul of lesson 19 avoids this wait. The blocks of tokens are passed around a ring. A device can multiply the block that it has while it receives the next one. In lesson 19, each product was one term of the result. Here, each product gives some **rows** of the result.
 
 
 # %%
@@ -442,7 +440,7 @@ with jax.set_mesh(row):
     print("largest difference:", jnp.abs(products[0](block, columns) - products[1](block, columns)).max())
 
 # %% [markdown]
-# One all-gather is replaced by eight permutes, and both programs compute the same result. The permute of the last iteration is not needed, but it keeps the code short. The second product of the MLP ends with a reduce-scatter. Its partial *sums* can be passed around the ring in the same way, as you write in the exercise. In the backward pass, Korthikanti et al. gather the tokens again, instead of storing them, while another gradient is computed.
+# One all-gather is replaced by eight permutes, and both programs compute the same result. The permute of the last iteration is not needed, but it keeps the code short. The second product of the MLP ends with a reduce-scatter. Its partial *sums* can be passed around the ring in the same way, which you implement in the exercise. In the backward pass, Korthikanti et al. gather the tokens again, instead of storing them, while another gradient is computed.
 #
 # ## Deeper: the embedding and the loss over a partitioned vocabulary
 # *The exercise "A loss over a partitioned vocabulary" needs this section.* The table of an embedding has one row for each word of the vocabulary. With 128,000 words and a width of 8,192, it takes 2 GB in bfloat16. If its rows are partitioned along `model`, each device looks up the words whose rows it stores. It uses zeros for all other words. An all-reduce adds these results, so each word gets its row. The next cell writes this lookup in Manual mode and in Explicit mode.
@@ -550,7 +548,7 @@ with jax.set_mesh(cube):
 #
 # You can also partition one weight along two mesh axes, `P("x", "y")`, without gathering it. The activations are then partitioned along both axes too, and each product needs collectives along both, of smaller shards. [Pope et al. 2022](https://arxiv.org/abs/2211.05102) use such layouts for inference with few tokens, where gathered weights would be much larger than the activations.
 #
-# ## Deeper: what compilers for accelerators do
+# ## Deeper: collectives on TPUs and GPUs
 # The programs of this notebook were compiled for simulated CPUs. Which collectives do other compilers choose? First, we write sequence parallelism in Auto and in Explicit mode. Both functions state that the result is partitioned by tokens, so a reduce-scatter would suffice.
 
 
@@ -605,11 +603,11 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 # | TPU v5e, along one axis | 197 TFLOP/s | 100 GB/s | [Google Cloud](https://cloud.google.com/tpu/docs/v5e): 400 GB/s in both directions, on four links in two axes |
 # | TPU v5p, along one axis | 459 TFLOP/s | 200 GB/s | [Google Cloud](https://cloud.google.com/tpu/docs/v5p): 1,200 GB/s in both directions, on six links in three axes |
 #
-# For TPUs, we assume a closed ring along one axis, on which each device sends in both directions at once. It then sends half of the data over each of its two links along this axis. A link of a TPU v5e sends 50 GB/s, and a link of a TPU v5p sends 100 GB/s. With one direction only, or without a closed ring, count half of this bandwidth. A TPU v5e has closed rings only along an axis of 16 chips, so the limit on a shorter axis is 8.3, and the curve of the figure holds at M = 16 only. If M spans two axes, count the bandwidth twice. A TPU v5p has them only in slices of at least 4 x 4 x 4 chips.
+# For TPUs, we assume a closed ring along one axis, on which each device sends in both directions at once. It then sends half of the data over each of its two links along this axis. A link of a TPU v5e sends 50 GB/s, and a link of a TPU v5p sends 100 GB/s. With one direction only, or without a closed ring, use half of this bandwidth. A TPU v5e has closed rings only along an axis of 16 chips, so the limit on a shorter axis is 8.3, and the curve of the figure holds at M = 16 only. If M spans two axes, use twice the bandwidth. A TPU v5p has them only in slices of at least 4 x 4 x 4 chips.
 #
 # The same formula gives other limits for other parts of a model. A gated MLP has three products, 6 t d f operations, and the same all-reduce. So its limit is 1 + 1.5 f · bandwidth / peak, which is 20.6 in a node of H100s, 22.8 for TPU v5e and 19.7 for TPU v5p. The four products with the weights of attention take 8 t d² operations for one all-reduce, so their limit is 1 + 2 d · bandwidth / peak. With d = 8192, this is 8.5 in a node of H100s, 9.3 for TPU v5e and 8.1 for TPU v5p. With one key head and one value head for every eight query heads, these products take 4.5 t d² operations, and the limit in a node of H100s is 5.2. For a backward pass, which computes twice as much, double bandwidth / peak in these formulas.
 #
-# The scaling book [derives limits on M](https://jax-ml.github.io/scaling-book/training/). All rates are peaks, so real times are usually longer. Switches that add in the network (NVLink SHARP) can shorten an all-reduce. The row "one per node" assumes that each device sends all of its data to another node. Rings through whole nodes leave each node only once and can use all eight network cards, 400 GB/s together. The book derives that tensor parallelism can [span two nodes](https://jax-ml.github.io/scaling-book/gpus/).
+# The scaling book [derives limits on M](https://jax-ml.github.io/scaling-book/training/). All rates are peaks, so real times are usually longer. Switches that add in the network (NVLink SHARP) can shorten an all-reduce. The row "one per node" assumes that each device sends all of its data to another node. Rings through whole nodes leave each node only once and can use all eight network cards (NICs), 400 GB/s together. On two nodes, each node sends the S elements of an all-reduce once, which at M = 16 takes about 0.7 times as long as the computation. So the book derives that tensor parallelism can [span two nodes](https://jax-ml.github.io/scaling-book/gpus/).
 
 # %% [markdown]
 # ## Summary

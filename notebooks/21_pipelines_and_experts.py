@@ -914,7 +914,7 @@ plots.show(f"The formulas against published times. {'. '.join(told)}.")
 # %% [markdown]
 # The published time follows from the speed. In both cases, the state fits into the 80 GB of the GPU, and the sum of the three times is lower. Real matrix products are slower, and a step contains other work. But the two runs used interleaved schedules, which reduce the bubble, and sending can overlap with computing. So the sum is an estimate, not a bound. [PaLM](https://arxiv.org/abs/2204.02311), with 540 billion parameters, was trained on 6,144 TPU v4 chips without a pipeline.
 #
-# ## Deeper: what compilers for accelerators do
+# ## Deeper: collectives on TPUs and GPUs
 # We also compiled four programs of this lesson ahead of time for a TPU and a GPU topology, with JAX 0.10.2.
 #
 # | program | simulated CPUs | eight TPU v5e | eight H100 |

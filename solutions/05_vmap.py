@@ -125,6 +125,10 @@ require(
     f"With 5 and 4 rows, the program has {few.operations} operations, with 9 and 7 it has {many.operations}. JAX has "
     "unrolled a Python loop. Let vmap add the axis instead.",
 )
+require(
+    many.operations <= 150,
+    f"The program has {many.operations} operations, too many for one mapped function. Use vmap instead of a Python loop.",
+)
 
 # %% hidden="vmap-pairwise" name="traced-once" points=1 observed=true
 """Python runs `l1` once, whatever the number of rows."""
@@ -562,6 +566,10 @@ require(
     f"With 5 examples, the program has {few.operations} operations, with 20 it has {many.operations}. JAX has unrolled a "
     "Python loop.",
 )
+require(
+    many.operations <= 100,
+    f"The program has {many.operations} operations, too many for one mapped function. Use vmap instead of a Python loop.",
+)
 if few.flops and many.flops:
     require(
         many.flops < 6 * few.flops,
@@ -767,6 +775,10 @@ require(
     many.operations == few.operations,
     f"With 6 rows, the program with its gradient has {few.operations} operations, with 15 it has {many.operations}. "
     "JAX has unrolled a Python loop.",
+)
+require(
+    many.operations <= 120,
+    f"The program has {many.operations} operations, too many for one mapped function. Use vmap instead of a Python loop.",
 )
 lengths = inputs.rng().permutation([0, 1, 3]).astype(np.int32)
 rows = np.full((3, 3), 2.5, np.float16)
@@ -1067,6 +1079,10 @@ require(
     "Python loop.",
 )
 require(
+    five.operations <= 100,
+    f"The program has {five.operations} operations, too many for one mapped function. Use vmap instead of a Python loop.",
+)
+require(
     five.intermediates < 99 * 100 / 2,
     f"For 5 rows of a Jacobian of 99 x 100, the program creates an array of {five.intermediates:,} elements. Pull back "
     "only the requested outputs.",
@@ -1237,6 +1253,10 @@ require(
     many.operations == few.operations,
     f"With 3 tasks and 3 strengths, the program has {few.operations} operations, with 5 and 12 it has {many.operations}. JAX "
     "has unrolled a Python loop.",
+)
+require(
+    many.operations <= 150,
+    f"The program has {many.operations} operations, too many for one mapped function. Use vmap instead of a Python loop.",
 )
 if many.flops:
     grams = 5 * 2 * 40 * 3 * (3 + 1)  # XᵀX and Xᵀy of five tasks, a multiplication and an addition for each term

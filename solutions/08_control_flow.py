@@ -155,6 +155,10 @@ require(
     f"The program has {few.operations} operations for 4 steps and {many.operations} for 40: a Python loop, or `unroll`, "
     "writes every step out.",
 )
+require(
+    many.operations <= 100,
+    f"The program has {many.operations} operations, too many for a loop. Use a loop of `jax.lax` instead of a Python loop.",
+)
 require(many.loops == 1, f"The program has {many.loops} loops; one is enough.")
 trained, losses = many.outputs
 require(losses.shape == (40,), f"After 40 steps the losses have shape {losses.shape}; expected (40,).")
@@ -660,6 +664,10 @@ require(
     short.operations == long.operations,
     f"The program has {short.operations} operations for 5 rows and {long.operations} for 50: a Python loop writes every "
     "step out.",
+)
+require(
+    long.operations <= 100,
+    f"The program has {long.operations} operations, too many for a loop. Use a loop of `jax.lax` instead of a Python loop.",
 )
 require(long.loops == 1, f"The program has {long.loops} loops; one is enough.")
 state, states = start, []
@@ -1522,6 +1530,10 @@ require(
     few.operations == many.operations,
     f"The program has {few.operations} operations for 5 batches and {many.operations} for 50: a Python loop writes every "
     "step out.",
+)
+require(
+    many.operations <= 300,
+    f"The program has {many.operations} operations, too many for a loop. Use a loop of `jax.lax` instead of a Python loop.",
 )
 require(many.loops == 1, f"The program has {many.loops} loops; one is enough.")
 w = start.astype(np.float64)

@@ -68,9 +68,9 @@ def rms_norm(scale, x):
 # | 3 | `"W3"` (h2, h3) | `"b3"` (h3,) |
 # | 4 | `"W4"` (h3, k) | `"b4"` (k,) |
 #
-# **Example.** On a mesh of four by two devices, with a batch of 8 examples and layers of 6 units, each device stores shards (6, 3) of `W2`, (3,) of `b2`, (3, 6) of `W3`, and two examples.
+# **Example.** On a mesh of four by two devices, with a batch of 8 examples and layers of 6 units, each device stores a shard (6, 3) of `W2` and two examples.
 #
-# **Judged.** The values. With M devices along `model`, each device stores 1/M of the columns of `W2`, of `b2`, and of the rows of `W3`. All other parameters are replicated. The batch is partitioned along `data` and replicated along `model`. The compiled program of `four_layers` then has a single all-reduce. **Not judged.** The speed.
+# **Judged.** The values. With M devices along `model`, each device stores 1/M of the entries of `W2`, `b2` and `W3`. `W2` is partitioned by columns, and all other parameters are replicated. The batch is partitioned along `data` and replicated along `model`. The compiled program of `four_layers` then has a single all-reduce. **Not judged.** The speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -833,7 +833,7 @@ def sharded_heads(params, x):
 # - An all-gather of the tokens returns B / D · T · d elements.
 # - A **reduce-scatter** to the stored tokens returns B / D · T / M · d elements.
 #
-# Use `jax.shard_map` for the products, because on CPUs, Auto and Explicit code is compiled to an all-reduce (see *Deeper: what compilers for accelerators do*). The compiler for TPUs may replace a small reduce-scatter with an all-reduce, so on TPUs the checks accept an all-reduce of the size of the gathered tokens. **Not judged.** The collectives of the gradient.
+# Use `jax.shard_map` for the products, because on CPUs, Auto and Explicit code is compiled to an all-reduce (see *Deeper: collectives on TPUs and GPUs*). The compiler for TPUs may replace a small reduce-scatter with an all-reduce, so on TPUs the checks accept an all-reduce of the size of the gathered tokens. **Not judged.** The collectives of the gradient.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1132,7 +1132,7 @@ def sequence_parallel(norm, params, x):
 
 # %% [markdown] task="tp-ring-matmul" stars=3 minutes=30 skills="tp-gated-mlp,shardmap-ring-all-reduce"
 # ## Reduce-scatter during a product
-# *Needs: Deeper: communicate while you multiply.*
+# *Needs: Deeper: overlap communication and computation.*
 #
 # **Goal.** Multiply two matrices whose summed axis is partitioned, and return a result whose rows are partitioned. Instead of a reduce-scatter, pass partial sums from device to device. A device can then multiply while it receives the next sum.
 #
@@ -1421,7 +1421,7 @@ def ring_matmul(x, w):
 #
 # **Example.** With `h` of zeros, all scores are 0. If `vocab` is 5 and V is 6, the loss is log(5) = 1.609. For another example, let `table` be `[[0], [1], [9], [9]]`, let `vocab` be 2, and let all entries of `h` and `targets` be 1. The scores of the two words are 0 and 1, so the loss is log(1 + e) - 1 = 0.313.
 #
-# **Judged.** The values, also for scores of several thousand or far below zero, and the gradients with respect to `table` and `h`. For each of its B / D examples, a device exchanges a few numbers, but no row of scores. A `pmax` and two `psum`s return three numbers for each example. Alternatively, you may gather two numbers for each example from each of the M devices, for example the logsumexp of its scores and its contribution to the score of the target. The limits allow no more. The collectives of a program together return at most this number of elements.
+# **Judged.** The values, also for scores of several thousand or far below zero, and the gradients with respect to `table` and `h`. For each of its B / D examples, a device may exchange a few numbers, but no row of scores. The collectives of a program together return at most this number of elements.
 #
 # | program | elements |
 # |---|---|
