@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import shutil
 import socket
 import subprocess
@@ -408,6 +409,15 @@ def test_no_privilege_is_left_and_none_comes_back(worker: Process, level: str) -
                      "mount(b'a', b'/tmp', b'tmpfs', 0, None)", "prctl(1, 0, 0, 0, 0)", "memfd_create(b'', 0)",
                      "syscall(425, 1, None)", "shmget(0, 1, 0o1600)"):  # fmt: skip
             assert ask(worker, f"{libc}.{call}") == -1, call
+
+
+@on(*KEPT_IN)
+def test_nothing_keeps_the_whole_machine_waiting(worker: Process) -> None:
+    libc = "ctypes.CDLL(None, use_errno=True)"
+    assert ask(worker, f"{libc}.syncfs(999)") == 0, "it has no effect, or would refuse this file"
+    if platform.machine() == "x86_64":
+        assert ask(worker, f"[{libc}.syscall(324, command, 0, 0) for command in (1, 2)]") == [-1, -1]
+        assert ask(worker, f"{libc}.syscall(324, 0, 0, 0)") >= 0, "asks which commands there are"
 
 
 @on(*INSIDE)

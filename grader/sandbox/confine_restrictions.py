@@ -155,6 +155,7 @@ _LOW_HALF = 0xFFFFFFFF
 _NEEDED = {1, 2, 10, 16}  # kinds of sockets: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
 _BEYOND = 17
 _OTHER_KINDS = (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_RDM, socket.SOCK_SEQPACKET, 6, 10)
+_BARRIERS_FOR_ALL = (1, 2)  # MEMBARRIER_CMD_GLOBAL and ..._EXPEDITED
 _AF_NETLINK, _SO_ZEROCOPY, _TCP_ULP = 16, 60, 31
 NO_SECCOMP = (ImportError, RuntimeError, OSError)  # what its import raises where the library is not there
 
@@ -186,6 +187,11 @@ def refuse_calls(
     # keeps the whole huge page that it was a part of, when no process has that any more.
     for name in ("clone3", "memfd_secret", "vmsplice", *(() if accelerated else ("memfd_create",))):
         rule(name, sc.ERRNO(errno.ENOSYS))
+    # They keep the whole machine waiting: for its disks, and for each processor.
+    for name in ("sync", "syncfs"):
+        rule(name, sc.ERRNO(0))
+    for command in _BARRIERS_FOR_ALL:
+        rule("membarrier", sc.ERRNO(errno.EINVAL), sc.Arg(0, sc.EQ, command))
     if not accelerated:  # what a socket holds is in no process's memory: it does nothing, and says that it did
         for option in (socket.SO_SNDBUF, *((socket.SO_RCVBUF,) if loopback else ())):
             rule("setsockopt", sc.ERRNO(0), *_option(sc, socket.SOL_SOCKET, option))
