@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,8 +10,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import COURSES, ROOT, Grader
+from conftest import COURSES, Grader
 from fill import fill, write
+from stock import nbgrader
 
 from grader.course import Course, CourseError, build, workspace
 from grader.course.tree import MAX_DATA_FILES
@@ -113,21 +113,14 @@ def test_the_checks_run_beside_them_in_a_kernel(course: Path, tmp_path: Path) ->
 
 
 def test_nbgrader_releases_and_grades_with_them(course: Path) -> None:
-    def nbgrader(*words: str) -> None:
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # alembic is there
-        around = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
-        command = [sys.executable, "-m", "nbgrader", *words]
-        done = subprocess.run(command, cwd=course, env=around, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-
     (course / "build" / "source" / LESSON / "old.csv").write_text("no longer shipped")
     shutil.rmtree(course / "exercises" / LESSON)
-    nbgrader("generate_assignment", LESSON)
+    assert nbgrader(course, "generate_assignment", LESSON).returncode == 0
     assert there(course / "exercises" / LESSON)
     assert not (course / "exercises" / LESSON / "old.csv").exists()
     submit(course, course / "submitted", "one")
-    nbgrader("autograde", LESSON)
-    nbgrader("export", "--to", "grades.csv")
+    assert nbgrader(course, "autograde", LESSON).returncode == 0
+    assert nbgrader(course, "export", "--to", "grades.csv").returncode == 0
     assert ",9.0,0.0,9.0,9.0" in (course / "grades.csv").read_text()
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
-from conftest import COURSES, ROOT, Grader
+from conftest import COURSES, Grader
 from fill import fill, write
+from stock import nbgrader
 from test_lms_collect import git
 
 from grader.cli import follow
@@ -220,17 +219,10 @@ def test_gradescope_grades_with_them(course: Path, tmp_path: Path, zipped: bool)
 
 
 def test_nbgrader_grades_with_them(course: Path) -> None:
-    def nbgrader(*words: str) -> None:
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # alembic is there
-        around = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
-        command = [sys.executable, "-m", "nbgrader", *words]
-        done = subprocess.run(command, cwd=course, env=around, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    nbgrader("generate_assignment", LESSON, "--force")
+    assert nbgrader(course, "generate_assignment", LESSON, "--force").returncode == 0
     submit(course, course / "submitted" / "one" / LESSON)
-    nbgrader("autograde", LESSON)
-    nbgrader("export", "--to", "grades.csv")
+    assert nbgrader(course, "autograde", LESSON).returncode == 0
+    assert nbgrader(course, "export", "--to", "grades.csv").returncode == 0
     assert ",9.0,0.0,9.0,9.0" in (course / "grades.csv").read_text()
 
 
