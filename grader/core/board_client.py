@@ -121,7 +121,7 @@ def token_digest(token: str) -> str:
 
 def folder_proof(digest: str, folder: os.stat_result) -> bytes:
     """Returns what the learner whose token has this digest writes into the course folder. In another folder, a copy of
-    it proves nothing. Folders are told apart by their inode, as their paths may differ between machines."""
+    it proves nothing. Folders are identified by their inode, as their paths may differ between machines."""
     return hmac.digest(digest.encode(), str(folder.st_ino).encode(), "sha256").hex().encode()
 
 

@@ -134,10 +134,10 @@ class CheckRunner:
         except CheckBroken as broken:
             if isinstance(broken, NotData) and isolated.asked > asked:
                 return record(check, "failed", TOO_LARGE_TO_PASS_ON, kind="flooded")
-            if not check.hidden:
-                return record(check, "error", f"The check itself is at fault: {broken}.")
-            print(f"{check.id} is at fault: {broken}.", file=sys.stderr)  # it may quote numbers of the inputs
-            return record(check, "error", "The check itself is at fault.")
+            if check.hidden and isinstance(broken, NotData):  # its text may quote numbers of the inputs
+                print(f"{check.id} is at fault: {broken}.", file=sys.stderr)
+                return record(check, "error", "The check itself is at fault.")
+            return record(check, "error", f"The check itself is at fault: {broken}.")
         except Exception as problem:
             return _surprise(check, problem, shown, judged=isolated.asked > asked)
         finally:
