@@ -1,7 +1,8 @@
 """Sets flags that end XLA with an error, dump its programs, or take other numbers of devices."""
-# affine: passed, crashed
-# tally: crashed, crashed
-# mean: crashed, crashed
+# affine: passed, passed
+# tally: failed, failed
+# says tally-example: ValueError: 8 devices
+# mean: passed, passed
 # %%
 import os
 
