@@ -448,6 +448,19 @@ def test_results_are_reported_by_a_thread_and_only_after_joining(
     assert not reporter._waiting.unfinished_tasks, "nothing is sent after leaving"
 
 
+def test_a_report_from_a_folder_that_is_gone_raises_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    joined = {"url": "http://127.0.0.1:9", "token": "t", "name": "Me", "watches": True}
+    (tmp_path / "jaxercise").mkdir()
+    (tmp_path / "jaxercise" / "workshop.json").write_text(json.dumps(joined))
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    board_client.Reporter().report([{"kind": "help", "wanted": True}])
+    board_client.leave()
+    assert board_client.membership() is None
+
+
 def test_what_a_command_could_not_send_is_sent_by_the_next_one(course: Path, tmp_path: Path) -> None:
     around = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_DATA_HOME": str(tmp_path)}
 

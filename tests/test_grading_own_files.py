@@ -269,6 +269,37 @@ def test_they_are_copied_from_an_object_store(course: Path, grader: Grader, tmp_
     assert not (store.folder / "one").exists()
 
 
+def test_a_file_and_a_folder_of_one_name_cost_nobody_else_anything(course: Path, tmp_path: Path) -> None:
+    memory, url = fsspec.filesystem("memory"), f"/clash-{tmp_path.name}"
+    try:
+        for name in ("ann", "bob"):
+            memory.pipe({f"{url}/{name}/{LESSON}/{LESSON}.ipynb": b"{}", f"{url}/{name}/{LESSON}/a": b"file"})
+        store = SubmissionStore(f"memory:/{url}", Course(course))
+        store.fetch()
+        (store.folder / "ann" / LESSON / "a").unlink()
+        lay(store.folder / "ann" / LESSON / "a", {"b": "an older copy"})
+        memory.pipe(f"{url}/ann/{LESSON}/a", b"another")
+        assert store.fetch() == [f"ann/{LESSON}/a"]
+        assert (store.folder / "bob" / LESSON / "a").read_bytes() == b"file"
+    finally:
+        memory.rm(url, recursive=True)
+    assert not own_files.can_be_own("x" * 251)
+    assert own_files.can_be_own("x" * 250)
+
+
+def test_a_zip_with_a_file_and_a_folder_of_one_name_is_graded(course: Path, tmp_path: Path) -> None:
+    bundle.write_zip(gradescope.files(Course(course), LESSON, allow_unsandboxed=True), tmp_path / "autograder.zip")
+    with zipfile.ZipFile(tmp_path / "autograder.zip") as archive:
+        archive.extractall(tmp_path / "source")
+    notebook = submit(course, tmp_path / "notebook")
+    (tmp_path / "submission").mkdir()
+    with zipfile.ZipFile(tmp_path / "submission" / "all.zip", "w") as archive:
+        archive.write(notebook, notebook.name)
+        for name, text in {**OWN, "a": "", "a/b": ""}.items():
+            archive.writestr(name, text)
+    assert gradescope.examine(tmp_path).score == 9.0
+
+
 def test_a_queue_notices_that_one_has_changed(course: Path, tmp_path: Path) -> None:
     path = submit(course, tmp_path / "one" / LESSON)
     follower = follow.Follower(Course(course), tmp_path, None, None, {})

@@ -127,9 +127,8 @@ def folder_proof(digest: str, folder: os.stat_result) -> bytes:
 
 def _prove_folder(joined: Membership) -> None:
     """Tells a board that watches folders whose course folder this is, so that the learner appears there once."""
-    folder = course_above(Path.cwd()) if joined.watches else None
-    if folder is not None:
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # the current folder may be gone
+        if joined.watches and (folder := course_above(Path.cwd())) is not None:
             files.write(folder / PROOF, folder_proof(token_digest(joined.token), folder.stat()), mode=0o644)
 
 
@@ -138,9 +137,8 @@ def leave() -> None:
     joined = membership()
     membership_path().unlink(missing_ok=True)
     unsent_path().unlink(missing_ok=True)
-    folder = course_above(Path.cwd())
-    if folder is not None:
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):
+        if (folder := course_above(Path.cwd())) is not None:
             (folder / PROOF).unlink(missing_ok=True)
     if joined is not None:
         _tell_left(joined)
@@ -300,8 +298,9 @@ def _take_unsent(joined: Membership) -> list[tuple[str, dict[str, Any]]]:
     taken = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.rename(taken)
-        found = json.loads(taken.read_text(encoding="utf-8"))
+        text = taken.read_text(encoding="utf-8")
         taken.unlink()
+        found = json.loads(text)
         if found["token"] != joined.token:
             return []
         return [(str(one), dict(content)) for one, content in found["requests"]][-MOST_WAITING:]

@@ -21,6 +21,7 @@ from grader.core.points import phrase
 from grader.core.text import legible
 
 MAX_FILES, MAX_DEPTH, MAX_PATH = 100, 4, 200  # of one notebook; parts of a path, and characters of it
+MAX_NAME_BYTES = 250  # of a part of a path: file systems take 255, and a file that is being written has a longer name
 MAX_LISTED = 1_000  # entries of a folder that are looked at
 MAX_REMARKS = 5
 NOT_OWN = ("timestamp.txt",)  # when it was submitted, as nbgrader and `grader collect` write it
@@ -56,13 +57,16 @@ class OwnFiles:
 
 
 NO_FILES = OwnFiles()
+# A bucket or a zip may contain `a` and `a/b`, and a folder takes only one of them.
+NO_ROOM = (FileExistsError, IsADirectoryError, NotADirectoryError)
 
 
 def can_be_own(name: str) -> bool:
     """Returns whether a path relative to the notebook can be a file of the learner's: no notebook, and not hidden."""
     parts = name.split("/")
     hidden = any(part.startswith(".") or part in ("", "__pycache__") for part in parts)
-    return not hidden and name not in NOT_OWN and not name.lower().endswith(".ipynb")
+    long = any(len(part.encode(errors="replace")) > MAX_NAME_BYTES for part in parts)
+    return not hidden and not long and name not in NOT_OWN and not name.lower().endswith(".ipynb")
 
 
 def read(folder: Path, most: int, course_files: Mapping[str, bytes]) -> OwnFiles:

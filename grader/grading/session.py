@@ -21,7 +21,7 @@ from grader.checks.compare import cases_of, stumbled
 from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, NotData, Skipped
 from grader.checks.verbs import AnswerName, ProbeSource, overhear, set_backend, take_evidence
 from grader.core.faults import Fault
-from grader.core.own_files import OwnFiles
+from grader.core.own_files import NO_ROOM, OwnFiles
 from grader.core.result import CheckResult
 from grader.core.text import legible
 from grader.course import Check, Exercise, Lesson
@@ -91,8 +91,10 @@ class CheckRunner:
         try:
             if self.data:
                 shutil.copytree(self.data, folder, dirs_exist_ok=True)
-            here = {name: content for name, content in own.contents.items() if not (folder / name).exists()}
-            _write_readable(folder, here)
+            for name, content in own.contents.items():
+                with contextlib.suppress(*NO_ROOM):  # a file compiled from the course's own may have this name
+                    if not (folder / name).exists():
+                        _write_readable(folder, {name: content})
             yield str(folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -32,7 +32,7 @@ from grader.core.faults import UnconfinedError
 from grader.core.layout import PACKAGE
 from grader.core.notebook import MAX_BYTES, Unreadable, read_submission
 from grader.core.own_files import MAX_FILES as MAX_OWN_FILES
-from grader.core.own_files import can_be_own
+from grader.core.own_files import NO_ROOM, can_be_own
 from grader.core.points import number
 from grader.core.result import Result
 from grader.core.text import legible
@@ -112,10 +112,11 @@ class Autograder:
             path.parent.mkdir(parents=True)
             path.write_bytes(notebook)
             for name, content in beside.items():
-                if content is None:
-                    files_module.write_hollow(path.parent / name, self.lesson.own_files_bytes + 1)
-                else:
-                    files_module.write(path.parent / name, content)
+                with contextlib.suppress(*NO_ROOM):
+                    if content is None:
+                        files_module.write_hollow(path.parent / name, self.lesson.own_files_bytes + 1)
+                    else:
+                        files_module.write(path.parent / name, content)
             entry = batch.Entry(path, learner, self.lesson.id)
             print_level = lambda found: print(f"Learners' processes are confined: {found.level}. {found.refused or ''}")
             allowed = self.allow_unsandboxed

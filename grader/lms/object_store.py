@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from grader.core import files
 from grader.core.notebook import MAX_BYTES
-from grader.core.own_files import MAX_FILES, can_be_own
+from grader.core.own_files import MAX_FILES, NO_ROOM, can_be_own
 from grader.course import Course
 from grader.grading.cache import digest
 
@@ -113,10 +113,15 @@ class SubmissionStore:
                     beside[learner, of] += 1
                     here[name] = digest([about.get("size"), *(str(about.get(key)) for key in VERSION_KEYS)])
                     if self._known.get(name) != here[name] or not (self.folder / name).is_file():
-                        self._copy(store, path, int(about.get("size") or 0), self.folder / name, most)
+                        try:
+                            self._copy(store, path, int(about.get("size") or 0), self.folder / name, most)
+                        except NO_ROOM:
+                            del here[name]
+                            ignored.append(name)
             gone = [name for name in self._known if name not in here and lesson in (None, name.split("/")[1])]
             for name in gone:
-                (self.folder / name).unlink(missing_ok=True)
+                with contextlib.suppress(*NO_ROOM):
+                    (self.folder / name).unlink(missing_ok=True)
                 with contextlib.suppress(OSError):
                     for folder in (self.folder / name).parents:
                         folder.rmdir()
