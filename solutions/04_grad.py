@@ -5,7 +5,7 @@
 # "The gradient with respect to `params`" means one derivative for each number in `params`, in a container of the same structure. Most exercises need only the core of the lesson. The others name the Deeper section that they need.
 
 # %% setup
-from grader.checks import ask, case, compare, counted, inputs, program, require
+from grader.checks import ask, case, compare, counted, error, inputs, program, require
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -1718,7 +1718,7 @@ def hvp(f, x, v):
 #
 # **Example.** `rectangle` from the setup returns the area and the perimeter. For the sides `[3, 4]` and the uncertainties `[0.3, 0.1]`, the uncertainty of the area is √((4 · 0.3)² + (3 · 0.1)²) = 1.237, and that of the perimeter is √(0.6² + 0.2²) = 0.632.
 #
-# **Judged.** The values to the precision of float32, also if an input is negative or 0. One pass for each input is enough, so no intermediate array is as large as half of m times m. **Not judged.** A loop over the inputs, and derivatives of your result.
+# **Judged.** The values to the precision of float32, also if an input is negative or 0. One pass for each input is enough, so no intermediate array is as large as half of m times m. `f` may contain a `jax.lax.while_loop`. **Not judged.** A loop over the inputs, and derivatives of your result.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1766,6 +1766,15 @@ for index, what in enumerate(cases):
 
 # %% hidden="grad-propagate" name="program" points=2
 """Right for a curve of 300 points, with work that depends on the number of inputs."""
+
+
+def probe_loop(x, sigma):
+    def halved(x):  # a loop whose number of steps depends on the values can only be differentiated in forward mode
+        return jax.lax.while_loop(lambda y: jnp.max(jnp.abs(y)) > 1, lambda y: y / 2, cooling(x))
+
+    return propagate(halved, x, sigma)
+
+
 made = program(lambda x, sigma: propagate(cooling, x, sigma), np.zeros(3, np.float32), np.zeros(3, np.float32))
 for _ in range(2):
     rng = inputs.rng()
@@ -1786,6 +1795,15 @@ require(
     f"For 3 inputs and 300 outputs the program has an array of {made.intermediates:,} elements. An array with "
     "one entry for each input and output is enough.",
 )
+raised = error(probe_loop, x, sigma)
+require(
+    raised is None,
+    f"For a curve that is computed with a `while_loop`, your answer raised {raised}. JAX differentiates such a loop only in "
+    "forward mode. Reverse mode also needs a pass for each point of the curve.",
+    kind="raised",
+)
+halved = wanted / np.float32(2**7)  # the curve's largest value is its first, between 70 and 95
+compare(ask(probe_loop, x, sigma), halved, label="the uncertainties of a curve with a while_loop")
 
 # %% [markdown] why="grad-propagate"
 # Three inputs need three JVPs, however long the curve is. Reverse mode would need 300 VJPs. A loss is the opposite case, with one output and one VJP. **Next:** What would you change if two of the measurements were made with the same thermometer?
@@ -1862,6 +1880,22 @@ def propagate(f, x, sigma):
     # the derivatives by the scale of each input
     derivatives = jax.jacfwd(lambda scales: f(scales * x))(jnp.ones_like(x))
     return jnp.sqrt(jnp.sum((derivatives * relative) ** 2, axis=1))
+
+
+# %% wrong="grad-propagate" because="Computes the Jacobian row by row in reverse mode, in a loop over the 300 points."
+def propagate(f, x, sigma):
+    points = jnp.arange(jax.eval_shape(f, x).shape[0])
+    rows = jax.lax.map(lambda i: jax.grad(lambda x: f(x)[i])(x), points)
+    return jnp.sqrt(jnp.sum((rows * sigma) ** 2, axis=1))
+
+
+# %% wrong="grad-propagate" because="Computes the Jacobian row by row in reverse mode, in blocks of 100 rows."
+def propagate(f, x, sigma):
+    outputs, pull_back = jax.vjp(f, x)
+    blocks = jnp.array_split(jnp.arange(outputs.size), -(-outputs.size // 100))
+    picks = [jax.nn.one_hot(block, outputs.size, dtype=outputs.dtype) for block in blocks]
+    jacobian = jnp.concatenate([jax.vmap(pull_back)(pick)[0] for pick in picks])
+    return jnp.sqrt(jnp.sum((jacobian * sigma) ** 2, axis=1))
 
 
 # %% right="grad-propagate"

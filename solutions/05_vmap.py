@@ -975,7 +975,7 @@ def masked_mean_rows(rows, lengths):
 #
 # **Example.** For `f = neighbours` from the setup, which is `sin(x[:-1]) * x[1:]`, output 0 is `sin(x₀) x₁`. With `x = [0, 2, 4]` and `rows = [0]`, the result is `[[2, 0, 0]]`.
 #
-# **Judged.** Values, also in float16. Every intermediate array is smaller than half of the whole Jacobian. The program has no loop and is the same for any number of rows. **Not judged.** How often `f` is called.
+# **Judged.** Values, also in float16. The whole Jacobian is not computed, neither at once nor in parts: every intermediate array is smaller than half of it, and the floating-point operations are far fewer. The program has no loop and is the same for any number of rows. **Not judged.** How often `f` is called.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1087,6 +1087,12 @@ require(
     f"For 5 rows of a Jacobian of 99 x 100, the program creates an array of {five.intermediates:,} elements. Pull back "
     "only the requested outputs.",
 )
+if five.flops is not None:
+    require(
+        five.flops < 10_000,
+        f"For 5 rows of a Jacobian of 99 x 100, the program needs {five.flops:,.0f} floating-point operations, as many as for "
+        "the whole Jacobian. Pull back only the requested outputs.",
+    )
 
 # %% [markdown] why="vmap-jacobian-rows"
 # `jax.vjp` runs `f` once and stores what the backward pass needs. Mapping the backward pass over k one-hot vectors costs k rows instead of m. `jax.jacrev` does the same with all m vectors. **Next:** How would you compute a few *columns*?
@@ -1148,6 +1154,20 @@ def jacobian_rows(f, x, rows):
 def jacobian_rows(f, x, rows):
     _, pull = jax.vjp(f, x)
     return jax.vmap(pull)(jax.nn.one_hot(rows, x.shape[0] - 1, dtype=x.dtype))[0]
+
+
+# %% wrong="vmap-jacobian-rows" because="Computes all rows in three parts, so that no array is as large as half of the Jacobian, and keeps a few rows."
+def jacobian_rows(f, x, rows):
+    outputs, pull_back = jax.vjp(f, x)
+    size = outputs.shape[0]
+    result = jnp.zeros((rows.shape[0], x.shape[0]), outputs.dtype)
+    for first in range(0, size, -(-size // 3)):
+        part = jnp.arange(first, min(first + -(-size // 3), size))
+        picks = jax.nn.one_hot(part, size, dtype=outputs.dtype)
+        lines = jax.vmap(lambda pick: pull_back(pick)[0])(picks)
+        inside = (rows >= part[0]) & (rows <= part[-1])
+        result = jnp.where(inside[:, None], lines[jnp.clip(rows - first, 0, part.size - 1)], result)
+    return result
 
 
 # %% right="vmap-jacobian-rows"

@@ -1779,7 +1779,7 @@ def early_stop(loss, params, batches, rate):
 #
 # **Example.** `implicit_sqrt(4)` is 2. Its derivative there is 1/(2 · 2) = 0.25, and its second derivative is -1/(4 · 2³) = -0.03125.
 #
-# **Judged.** Values, and first and second derivatives in reverse mode, also under `vmap`. The program of value and gradient together has exactly one loop, the search. **Not judged.** Forward mode, third derivatives, and whether your answer also uses `jnp.sqrt` or Newton steps of its own.
+# **Judged.** Values, and first and second derivatives in reverse mode, also under `vmap`. The program of value and gradient together has exactly one loop, the search. It has at most 50 operations, so the steps of a search cannot be written out one by one. **Not judged.** Forward mode, third derivatives, and whether your answer also uses `jnp.sqrt`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1837,6 +1837,11 @@ require(
     both.loops == 1,
     f"The program of value and gradient has {both.loops} loops; expected one, the search. The derivative goes through the "
     "steps of the search, or repeats the search.",
+)
+require(
+    both.operations <= 50,
+    f"The program of value and gradient has {both.operations} operations. The derivative needs only y and one division, not "
+    "the steps of a search.",
 )
 
 # %% hidden="control-implicit" name="second" points=2
@@ -1951,6 +1956,14 @@ def implicit_sqrt_rule(primals, tangents):
     (a,), (push,) = primals, tangents
     y = implicit_sqrt(a)
     return y, push / y**2
+
+
+# %% wrong="control-implicit" because="Searches, but differentiates 20 Newton steps that are written out."
+def implicit_sqrt(a):
+    y = jnp.ones_like(a)
+    for _ in range(20):
+        y = (y + a / y) / 2
+    return y + 0 * jax.lax.stop_gradient(newton_sqrt(jax.lax.stop_gradient(a)))
 
 
 # %% right="control-implicit"

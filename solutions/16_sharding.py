@@ -1435,7 +1435,7 @@ def predict_collectives(shape, in_axis, summed, out_axis):
 #
 # **Example.** The mesh has `"lat"` of 4 and `"lon"` of 2, and the rules are `[("wind/u", P("lat", "lon")), ("u", P("lat")), ("y", P(("lat", "lon"))), ("sea", P("lat", "lon"))]`. Of `wind/u` `(16, 8, 3)`, each device stores `(4, 4, 3)`, and of `humidity` `(16, 8)` it stores `(2, 8)`. `sea` has shape `(6, 8)`, and four does not divide 6, so each device stores `(6, 4)`. `clock` `()` is on all devices.
 #
-# **Judged.** The values, which are those of `init(key)`. Which part of every leaf each device stores. In the compiled program, no device stores more than its shards. `init` is only traced and never run on values, and a leaf is sharded from its creation, not afterwards. **Not judged.** Auto or Explicit axes.
+# **Judged.** The values, which are those of `init(key)`. Which part of every leaf each device stores. In the compiled program, no device stores more than its shards. `init` is only traced and never run on values, and a leaf is sharded from its creation, not afterwards. `sharded_init` itself can be traced, so it calls a jitted function and not an executable from `compile()`. **Not judged.** Auto or Explicit axes.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1603,35 +1603,32 @@ for rules, specs in zip(RULES, WANTED, strict=True):
 """Each device creates only its own shards of a large state, in the compiled program too."""
 
 
-def probe_traceable(mesh, key):
-    jax.eval_shape(lambda key: sharded_init(mesh, lambda key: atmosphere(key, 2), [("u", P("lat"))], key), key)
-
-
-def probe_program(mesh, key):
-    rules = [
-        ("u", P("lat", "lon")),
-        ("v", P("lon", "lat")),
-        ("height", P(("lat", "lon"))),
-        ("cloud", P(None, None, "lat")),
-    ]
+def probe_program(mesh, key, rules):
     return sharded_init(mesh, lambda key: atmosphere(key, 64), rules, key)
 
 
+def probe_traced_key(mesh, key, rules):
+    jax.eval_shape(lambda key: sharded_init(mesh, lambda key: atmosphere(key, 64), rules, key), key)
+
+
+rules = [("u", P("lat", "lon")), ("v", P("lon", "lat")), ("height", P(("lat", "lon"))), ("cloud", P(None, None, "lat"))]
 mesh = devices.mesh((4, 2), ("lat", "lon"))
 key, other = (jax.device_put(inputs.key(), NamedSharding(mesh, P())) for _ in range(2))
 share = (2 * 16 * 8 * 64 // 8 + 16 * 8 // 8 + 16 * 3 * 64 // 4 + 16 * 8 + 6 * 8 + 16 + 1) * 4
-if error(probe_traceable, mesh, other):  # as with an executable that was compiled ahead, which takes no tracers
-    state = ask(probe_program, mesh, key)
-    left = max(held(mesh, state))
-else:
-    made = program(probe_program, mesh, key)
-    state, left = made.run(mesh, key), made.output_bytes
+raised = error(probe_traced_key, mesh, other, rules)
 require(
-    left <= share + 16 * 16,
-    f"The compiled program returns {left:,} bytes on each device, but the shards have {share:,}, so some leaf is not sharded. "
+    raised is None,
+    f"With a key that is a tracer, your answer raised {raised}. An executable from `compile()` takes only values. Call the "
+    "jitted function instead.",
+    kind="raised",
+)
+made = program(probe_program, mesh, key, rules)
+require(
+    made.output_bytes <= share + 16 * 16,
+    f"The compiled program returns {made.output_bytes:,} bytes on each device, but the shards have {share:,}, so some leaf is not sharded. "
     "Give the shardings of the results to the program that creates them.",
 )
-compare(state, jax.device_get(atmosphere(key, 64)), label="the state")
+compare(made.run(mesh, key, rules), jax.device_get(atmosphere(key, 64)), label="the state")
 
 # %% hidden="sharding-init" name="traced" points=1 observed=true
 """`init` is only traced, and its results are sharded from their creation."""
@@ -1886,7 +1883,7 @@ def sharded_init(mesh, init, rules, key):
     return jax.jit(init, out_shardings=shardings)(key)
 
 
-# %% right="sharding-init"
+# %% wrong="sharding-init" because="Runs an executable that was compiled ahead of time, which cannot become part of another program."
 def sharded_init(mesh, init, rules, key):
     def place(path, leaf):
         text = jax.tree_util.keystr(path, simple=True, separator="/")

@@ -58,6 +58,19 @@ def network(rng, width, hidden):
     return {"w1": draw(width, hidden), "w2": draw(hidden)}
 
 
+def ring_elements(made, n):
+    """Elements that a device sends in one call of the program `made`, by the ring formulas, if n devices take part."""
+    times = {
+        "all-reduce": 2 * (n - 1) / n,
+        "all-gather": (n - 1) / n,  # of the result, which has the parts of all devices
+        "reduce-scatter": n - 1,  # of the result, which is one part
+        "all-to-all": (n - 1) / n,
+        "collective-permute": 1,
+        "collective-broadcast": 1,
+    }
+    return sum(factor * made.elements(kind) for kind, factor in times.items())
+
+
 def by_hand(params, x, y, weights):
     """The weighted loss of the network and its gradients in NumPy, as a reference for the checks."""
     w1, w2 = (params[name].astype(np.float64) for name in ("w1", "w2"))
@@ -255,6 +268,650 @@ def psum_matmul(a, b):
 
     specs = P("x", "y"), P("y")
     return jax.jit(jax.shard_map(multiply, in_specs=specs, out_specs=P("x"), check_vma=False))(a, b)
+
+
+# %% [markdown] task="shardmap-which-collective" stars=2 minutes=15 skills="shardmap-psum-matmul"
+# ## Which collective?
+# **Goal.** In training on many devices, a device has one part of the numbers and needs another part. Choose the collective for seven such cases.
+#
+# **Signature.** Each function `f(mine, axis)` is per-device code. `mine` is a float32 array that differs from device to device, and `axis` is the name of a mesh axis of n devices. The result is what this device needs. The last column is the number of elements that a device may send, by the ring formulas of the lesson. Every case needs one collective.
+#
+# | function | the device has | the device needs | sends at most |
+# |---|---|---|---|
+# | `total_gradient` | the gradient `(d,)` of its examples | the sum of the gradients of all devices, `(d,)` | 2 (n - 1) / n · d |
+# | `own_share` | the gradient `(d,)` of its examples | a part of this sum, `(d / n,)`: device 0 needs the first part, and so on | (n - 1) / n · d |
+# | `whole_weights` | its shard `(d,)` of the weights | all shards in the order of the devices, `(n · d,)` | (n - 1) · d |
+# | `own_columns` | its rows `(r, c)` of a table, in the order of the devices | a block of columns of the whole table, `(n · r, c / n)`: device 0 needs the first block, and so on | (n - 1) / n · r · c |
+# | `row_before` | a row `(d,)` | the row of the device before it, and zeros on device 0 | d |
+# | `row_of_first` | a row `(d,)` | the row of device 0 | 2 (n - 1) / n · d |
+# | `largest_score` | scores `(d,)` | the largest score of all devices, `()` | n - 1 |
+#
+# **Example.** Two devices have `[1, 2]` and `[7, 4]`. `total_gradient` returns `[8, 6]` on both. `own_share` returns `[8]` on device 0 and `[6]` on device 1, and `whole_weights` returns `[1, 2, 7, 4]`. `row_before` returns `[0, 0]` on device 0 and `[1, 2]` on device 1. `row_of_first` returns `[1, 2]`, and `largest_score` returns 7. For `own_columns`, let the two devices have the rows `[[1, 2]]` and `[[7, 4]]`. Device 0 then needs `[[1], [7]]`, and device 1 needs `[[2], [4]]`.
+#
+# **Judged.** The values on each device, and the elements that it sends. The compiler for TPUs may replace a small reduce-scatter with an all-reduce, which the checks accept there. **Not judged.** Whether the types of the results vary along `axis`.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# In which cases does the device need a sum or a maximum? In the others, from how many devices does a number arrive that it needs?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Reduce the scores on the device before you communicate. For `row_of_first`, compare `jax.lax.axis_index(axis)` with 0: which rows would make the sum over all devices equal to the row of device 0?
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# The collectives are `psum` (twice), `psum_scatter`, `all_gather`, `all_to_all`, `ppermute` and `pmax`. Three of them stack the parts along a new axis by default, and `tiled=True` concatenates them instead. In `own_columns`, the table is split along axis 1 and concatenated along axis 0.
+#
+# </details>
+
+
+# %% answer="shardmap-which-collective" timeout=20
+def total_gradient(mine, axis):
+    """Code of one device: (d,) -> the sum over all devices (d,)."""
+    ### BEGIN SOLUTION
+    return jax.lax.psum(mine, axis)
+    ### END SOLUTION
+
+
+def own_share(mine, axis):
+    """Code of one device: (d,) -> its own part (d / n,) of the sum over all devices."""
+    ### BEGIN SOLUTION
+    return jax.lax.psum_scatter(mine, axis, tiled=True)
+    ### END SOLUTION
+
+
+def whole_weights(mine, axis):
+    """Code of one device: its shard (d,) -> all shards in order (n * d,)."""
+    ### BEGIN SOLUTION
+    return jax.lax.all_gather(mine, axis, tiled=True)
+    ### END SOLUTION
+
+
+def own_columns(mine, axis):
+    """Code of one device: its rows (r, c) of a table -> its columns (n * r, c / n) of the whole table."""
+    ### BEGIN SOLUTION
+    return jax.lax.all_to_all(mine, axis, split_axis=1, concat_axis=0, tiled=True)
+    ### END SOLUTION
+
+
+def row_before(mine, axis):
+    """Code of one device: (d,) -> the row (d,) of the device before it, and zeros on device 0."""
+    ### BEGIN SOLUTION
+    return jax.lax.ppermute(mine, axis, [(i, i + 1) for i in range(jax.lax.axis_size(axis) - 1)])
+    ### END SOLUTION
+
+
+def row_of_first(mine, axis):
+    """Code of one device: (d,) -> the row (d,) of device 0."""
+    ### BEGIN SOLUTION
+    return jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, mine, 0), axis)
+    ### END SOLUTION
+
+
+def largest_score(mine, axis):
+    """Code of one device: scores (d,) -> the largest score of all devices ()."""
+    ### BEGIN SOLUTION
+    return jax.lax.pmax(mine.max(), axis)
+    ### END SOLUTION
+
+
+# %% check="shardmap-which-collective" name="example" points=1
+"""The example, on two devices."""
+
+
+def probe_example(vectors, table):
+    def on_one_device(vector, rows):
+        asked = total_gradient, own_share, whole_weights, row_before, row_of_first, largest_score
+        found = {one.__name__: one(vector[0], "x")[None] for one in asked}
+        return found | {"own_columns": own_columns(rows[0], "x")[None]}
+
+    return jax.shard_map(on_one_device, in_specs=P("x"), out_specs=P("x"))(vectors, table)
+
+
+vectors, mesh = np.array([[1, 2], [7, 4]], np.float32), grid(2, names=("x",))
+with jax.set_mesh(mesh):
+    found = ask(probe_example, place(mesh, vectors, "x"), place(mesh, vectors[:, None], "x"))
+wanted = {
+    "total_gradient": [[8, 6], [8, 6]],
+    "own_share": [[8], [6]],
+    "whole_weights": [[1, 2, 7, 4], [1, 2, 7, 4]],
+    "own_columns": [[[1], [7]], [[2], [4]]],
+    "row_before": [[0, 0], [1, 2]],
+    "row_of_first": [[1, 2], [1, 2]],
+    "largest_score": [7, 7],
+}
+compare(found, {name: np.array(rows, np.float32) for name, rows in wanted.items()}, label="the results")
+
+# %% hidden="shardmap-which-collective" name="sums" points=1
+"""Sums and the largest score: right on each device, and no more is sent than the formulas allow."""
+
+
+def probe_sums(which, parts, axis):
+    function = {"total_gradient": total_gradient, "own_share": own_share, "largest_score": largest_score}[which]
+    return jax.shard_map(lambda part: function(part[0], axis)[None], in_specs=P(axis), out_specs=P(axis))(parts)
+
+
+rng = inputs.rng()
+for sizes, axis in (((4, 2), "x"), ((2, 4), "y")):
+    mesh, n = grid(*sizes), sizes["xy".index(axis)]
+    d = n * int(rng.integers(2, 5))
+    numbers = rng.normal(size=(n, d)).astype(np.float32) - 3  # the largest score is negative too
+    total = numbers.sum(0)
+    wanted = {
+        "total_gradient": (np.tile(total, (n, 1)), 2 * (n - 1) / n * d),
+        "own_share": (total.reshape(n, -1), (n - 1) / n * d * (2 if jax.default_backend() == "tpu" else 1)),
+        "largest_score": (np.full(n, numbers.max()), n - 1),
+    }
+    for which, (right, most) in wanted.items():
+        with jax.set_mesh(mesh):
+            parts = place(mesh, numbers, axis)
+            made = program(probe_sums, which, parts, axis)
+            compare(made.run(which, parts, axis), right, label=f"the results of `{which}` on {n} devices")
+        require(ring_elements(made, n) <= most + 0.01, f"`{which}` sends more elements than the table allows.")
+
+# %% hidden="shardmap-which-collective" name="moves" points=1
+"""Parts that move from device to device: right on each device, and no more is sent than the formulas allow."""
+
+
+def probe_moves(which, parts, axis):
+    function = {
+        "whole_weights": whole_weights,
+        "own_columns": own_columns,
+        "row_before": row_before,
+        "row_of_first": row_of_first,
+    }[which]
+    return jax.shard_map(lambda part: function(part[0], axis)[None], in_specs=P(axis), out_specs=P(axis))(parts)
+
+
+rng = inputs.rng()
+for sizes, axis in (((4, 2), "x"), ((2, 3), "y")):
+    mesh, n = grid(*sizes), sizes["xy".index(axis)]
+    d, r = n * int(rng.integers(2, 5)), n + int(rng.integers(1, 3))  # n does not divide r
+    rows = rng.normal(size=(n, d)).astype(np.float32)
+    table = rng.normal(size=(n, r, d)).astype(np.float32)
+    columns = table.reshape(n * r, n, d // n).swapaxes(0, 1)
+    wanted = {
+        "whole_weights": (rows, np.tile(rows.ravel(), (n, 1)), (n - 1) * d),
+        "own_columns": (table, columns, (n - 1) / n * r * d),
+        "row_before": (rows, np.concatenate([np.zeros((1, d), np.float32), rows[:-1]]), d),
+        "row_of_first": (rows, np.tile(rows[0], (n, 1)), 2 * (n - 1) / n * d),
+    }
+    for which, (numbers, right, most) in wanted.items():
+        with jax.set_mesh(mesh):
+            parts = place(mesh, numbers, axis)
+            made = program(probe_moves, which, parts, axis)
+            compare(made.run(which, parts, axis), right, label=f"the results of `{which}` on {n} devices")
+        require(ring_elements(made, n) <= most + 0.01, f"`{which}` sends more elements than the table allows.")
+
+# %% [markdown] why="shardmap-which-collective"
+# The question "what does this device have, and what does it need?" leads to the collective. Partial sums need a reduction: `psum` if all devices need the sum, and `psum_scatter` if each needs its own part. Complete numbers only move: from all devices to all (`all_gather`), from each device a different block to each other one (`all_to_all`), or from one device to one other (`ppermute`). **Next:** Replace `total_gradient` by `own_share` followed by `whole_weights`. How much does a device send then, and what could it do between the two (lesson 18)?
+
+
+# %% equivalent="shardmap-which-collective" because="The rows are finite, so their product with False is 0."
+# product for where, where(X, Y, 0) -> X * Y: return jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, mine, 0), axis)
+
+
+# %% wrong="shardmap-which-collective" because="Averages the gradients instead of adding them."
+def total_gradient(mine, axis):
+    return jax.lax.pmean(mine, axis)
+
+
+def own_share(mine, axis):
+    return jax.lax.psum_scatter(mine, axis, tiled=True)
+
+
+def whole_weights(mine, axis):
+    return jax.lax.all_gather(mine, axis, tiled=True)
+
+
+def own_columns(mine, axis):
+    return jax.lax.all_to_all(mine, axis, split_axis=1, concat_axis=0, tiled=True)
+
+
+def row_before(mine, axis):
+    return jax.lax.ppermute(mine, axis, [(i, i + 1) for i in range(jax.lax.axis_size(axis) - 1)])
+
+
+def row_of_first(mine, axis):
+    return jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, mine, 0), axis)
+
+
+def largest_score(mine, axis):
+    return jax.lax.pmax(mine.max(), axis)
+
+
+# %% wrong="shardmap-which-collective" because="Adds whole gradients and takes its own part afterwards, which sends twice as much as a reduce-scatter."
+def total_gradient(mine, axis):
+    return jax.lax.psum(mine, axis)
+
+
+def own_share(mine, axis):
+    part = mine.shape[0] // jax.lax.axis_size(axis)
+    total = jax.lax.psum(mine, axis)
+    return jax.lax.dynamic_slice_in_dim(total, jax.lax.axis_index(axis) * part, part)
+
+
+def whole_weights(mine, axis):
+    return jax.lax.all_gather(mine, axis, tiled=True)
+
+
+def own_columns(mine, axis):
+    return jax.lax.all_to_all(mine, axis, split_axis=1, concat_axis=0, tiled=True)
+
+
+def row_before(mine, axis):
+    return jax.lax.ppermute(mine, axis, [(i, i + 1) for i in range(jax.lax.axis_size(axis) - 1)])
+
+
+def row_of_first(mine, axis):
+    return jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, mine, 0), axis)
+
+
+def largest_score(mine, axis):
+    return jax.lax.pmax(mine.max(), axis)
+
+
+# %% wrong="shardmap-which-collective" because="Scatters the wrong axis, so a device receives every n-th entry of the sum instead of a part without gaps."
+def total_gradient(mine, axis):
+    return jax.lax.psum(mine, axis)
+
+
+def own_share(mine, axis):
+    parts = mine.reshape(-1, jax.lax.axis_size(axis))
+    return jax.lax.psum_scatter(parts, axis, scatter_dimension=1)
+
+
+def whole_weights(mine, axis):
+    return jax.lax.all_gather(mine, axis, tiled=True)
+
+
+def own_columns(mine, axis):
+    return jax.lax.all_to_all(mine, axis, split_axis=1, concat_axis=0, tiled=True)
+
+
+def row_before(mine, axis):
+    return jax.lax.ppermute(mine, axis, [(i, i + 1) for i in range(jax.lax.axis_size(axis) - 1)])
+
+
+def row_of_first(mine, axis):
+    return jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, mine, 0), axis)
+
+
+def largest_score(mine, axis):
+    return jax.lax.pmax(mine.max(), axis)
+
+
+# %% wrong="shardmap-which-collective" because="Stacks the shards along a new axis instead of concatenating them."
+def total_gradient(mine, axis):
+    return jax.lax.psum(mine, axis)
+
+
+def own_share(mine, axis):
+    return jax.lax.psum_scatter(mine, axis, tiled=True)
+
+
+def whole_weights(mine, axis):
+    return jax.lax.all_gather(mine, axis)
+
+
+def own_columns(mine, axis):
+    return jax.lax.all_to_all(mine, axis, split_axis=1, concat_axis=0, tiled=True)
+
+
+def row_before(mine, axis):
+    return jax.lax.ppermute(mine, axis, [(i, i + 1) for i in range(jax.lax.axis_size(axis) - 1)])
+
+
+def row_of_first(mine, axis):
+    return jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, mine, 0), axis)
+
+
+def largest_score(mine, axis):
+    return jax.lax.pmax(mine.max(), axis)
+
+
+# %% wrong="shardmap-which-collective" because="Writes its shard into zeros and adds them, which sends twice as much as an all-gather."
+def total_gradient(mine, axis):
+    return jax.lax.psum(mine, axis)
+
+
+def own_share(mine, axis):
+    return jax.lax.psum_scatter(mine, axis, tiled=True)
+
+
+def whole_weights(mine, axis):
+    n, place = jax.lax.axis_size(axis), jax.lax.axis_index(axis) * mine.shape[0]
+    empty = jnp.zeros(n * mine.shape[0], mine.dtype)
+    return jax.lax.psum(jax.lax.dynamic_update_slice_in_dim(empty, mine, place, 0), axis)
+
+
+def own_columns(mine, axis):
+    return jax.lax.all_to_all(mine, axis, split_axis=1, concat_axis=0, tiled=True)
+
+
+def row_before(mine, axis):
+    return jax.lax.ppermute(mine, axis, [(i, i + 1) for i in range(jax.lax.axis_size(axis) - 1)])
+
+
+def row_of_first(mine, axis):
+    return jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, mine, 0), axis)
+
+
+def largest_score(mine, axis):
+    return jax.lax.pmax(mine.max(), axis)
+
+
+# %% wrong="shardmap-which-collective" because="Gathers the whole table and takes its columns, so each device receives n times as much as it needs."
+def total_gradient(mine, axis):
+    return jax.lax.psum(mine, axis)
+
+
+def own_share(mine, axis):
+    return jax.lax.psum_scatter(mine, axis, tiled=True)
+
+
+def whole_weights(mine, axis):
+    return jax.lax.all_gather(mine, axis, tiled=True)
+
+
+def own_columns(mine, axis):
+    width = mine.shape[1] // jax.lax.axis_size(axis)
+    table = jax.lax.all_gather(mine, axis, tiled=True)
+    return jax.lax.dynamic_slice_in_dim(table, jax.lax.axis_index(axis) * width, width, axis=1)
+
+
+def row_before(mine, axis):
+    return jax.lax.ppermute(mine, axis, [(i, i + 1) for i in range(jax.lax.axis_size(axis) - 1)])
+
+
+def row_of_first(mine, axis):
+    return jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, mine, 0), axis)
+
+
+def largest_score(mine, axis):
+    return jax.lax.pmax(mine.max(), axis)
+
+
+# %% wrong="shardmap-which-collective" because="Swaps the two axes, so rows are split and columns are concatenated."
+def total_gradient(mine, axis):
+    return jax.lax.psum(mine, axis)
+
+
+def own_share(mine, axis):
+    return jax.lax.psum_scatter(mine, axis, tiled=True)
+
+
+def whole_weights(mine, axis):
+    return jax.lax.all_gather(mine, axis, tiled=True)
+
+
+def own_columns(mine, axis):
+    return jax.lax.all_to_all(mine, axis, split_axis=0, concat_axis=1, tiled=True)
+
+
+def row_before(mine, axis):
+    return jax.lax.ppermute(mine, axis, [(i, i + 1) for i in range(jax.lax.axis_size(axis) - 1)])
+
+
+def row_of_first(mine, axis):
+    return jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, mine, 0), axis)
+
+
+def largest_score(mine, axis):
+    return jax.lax.pmax(mine.max(), axis)
+
+
+# %% wrong="shardmap-which-collective" because="Closes the ring, so device 0 receives the row of the last device."
+def total_gradient(mine, axis):
+    return jax.lax.psum(mine, axis)
+
+
+def own_share(mine, axis):
+    return jax.lax.psum_scatter(mine, axis, tiled=True)
+
+
+def whole_weights(mine, axis):
+    return jax.lax.all_gather(mine, axis, tiled=True)
+
+
+def own_columns(mine, axis):
+    return jax.lax.all_to_all(mine, axis, split_axis=1, concat_axis=0, tiled=True)
+
+
+def row_before(mine, axis):
+    n = jax.lax.axis_size(axis)
+    return jax.lax.ppermute(mine, axis, [(i, (i + 1) % n) for i in range(n)])
+
+
+def row_of_first(mine, axis):
+    return jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, mine, 0), axis)
+
+
+def largest_score(mine, axis):
+    return jax.lax.pmax(mine.max(), axis)
+
+
+# %% wrong="shardmap-which-collective" because="Sends each row to the device before it, so a device receives the row after its own."
+def total_gradient(mine, axis):
+    return jax.lax.psum(mine, axis)
+
+
+def own_share(mine, axis):
+    return jax.lax.psum_scatter(mine, axis, tiled=True)
+
+
+def whole_weights(mine, axis):
+    return jax.lax.all_gather(mine, axis, tiled=True)
+
+
+def own_columns(mine, axis):
+    return jax.lax.all_to_all(mine, axis, split_axis=1, concat_axis=0, tiled=True)
+
+
+def row_before(mine, axis):
+    return jax.lax.ppermute(mine, axis, [(i + 1, i) for i in range(jax.lax.axis_size(axis) - 1)])
+
+
+def row_of_first(mine, axis):
+    return jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, mine, 0), axis)
+
+
+def largest_score(mine, axis):
+    return jax.lax.pmax(mine.max(), axis)
+
+
+# %% wrong="shardmap-which-collective" because="Gathers the rows of all devices to keep one of them."
+def total_gradient(mine, axis):
+    return jax.lax.psum(mine, axis)
+
+
+def own_share(mine, axis):
+    return jax.lax.psum_scatter(mine, axis, tiled=True)
+
+
+def whole_weights(mine, axis):
+    return jax.lax.all_gather(mine, axis, tiled=True)
+
+
+def own_columns(mine, axis):
+    return jax.lax.all_to_all(mine, axis, split_axis=1, concat_axis=0, tiled=True)
+
+
+def row_before(mine, axis):
+    return jax.lax.ppermute(mine, axis, [(i, i + 1) for i in range(jax.lax.axis_size(axis) - 1)])
+
+
+def row_of_first(mine, axis):
+    return jax.lax.all_gather(mine, axis)[0]
+
+
+def largest_score(mine, axis):
+    return jax.lax.pmax(mine.max(), axis)
+
+
+# %% wrong="shardmap-which-collective" because="Gathers the scores of all devices, although the largest score of each device is enough."
+def total_gradient(mine, axis):
+    return jax.lax.psum(mine, axis)
+
+
+def own_share(mine, axis):
+    return jax.lax.psum_scatter(mine, axis, tiled=True)
+
+
+def whole_weights(mine, axis):
+    return jax.lax.all_gather(mine, axis, tiled=True)
+
+
+def own_columns(mine, axis):
+    return jax.lax.all_to_all(mine, axis, split_axis=1, concat_axis=0, tiled=True)
+
+
+def row_before(mine, axis):
+    return jax.lax.ppermute(mine, axis, [(i, i + 1) for i in range(jax.lax.axis_size(axis) - 1)])
+
+
+def row_of_first(mine, axis):
+    return jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, mine, 0), axis)
+
+
+def largest_score(mine, axis):
+    return jax.lax.all_gather(mine, axis).max()
+
+
+# %% wrong="shardmap-which-collective" because="Takes the largest of the sums over the devices."
+def total_gradient(mine, axis):
+    return jax.lax.psum(mine, axis)
+
+
+def own_share(mine, axis):
+    return jax.lax.psum_scatter(mine, axis, tiled=True)
+
+
+def whole_weights(mine, axis):
+    return jax.lax.all_gather(mine, axis, tiled=True)
+
+
+def own_columns(mine, axis):
+    return jax.lax.all_to_all(mine, axis, split_axis=1, concat_axis=0, tiled=True)
+
+
+def row_before(mine, axis):
+    return jax.lax.ppermute(mine, axis, [(i, i + 1) for i in range(jax.lax.axis_size(axis) - 1)])
+
+
+def row_of_first(mine, axis):
+    return jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, mine, 0), axis)
+
+
+def largest_score(mine, axis):
+    return jax.lax.psum(mine, axis).max()
+
+
+# %% wrong="shardmap-which-collective" because="Takes the maximum entry by entry, which sends d elements, and then the largest of them."
+def total_gradient(mine, axis):
+    return jax.lax.psum(mine, axis)
+
+
+def own_share(mine, axis):
+    return jax.lax.psum_scatter(mine, axis, tiled=True)
+
+
+def whole_weights(mine, axis):
+    return jax.lax.all_gather(mine, axis, tiled=True)
+
+
+def own_columns(mine, axis):
+    return jax.lax.all_to_all(mine, axis, split_axis=1, concat_axis=0, tiled=True)
+
+
+def row_before(mine, axis):
+    return jax.lax.ppermute(mine, axis, [(i, i + 1) for i in range(jax.lax.axis_size(axis) - 1)])
+
+
+def row_of_first(mine, axis):
+    return jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, mine, 0), axis)
+
+
+def largest_score(mine, axis):
+    return jax.lax.pmax(mine, axis).max()
+
+
+# %% right="shardmap-which-collective"
+def total_gradient(mine, axis):
+    return jax.lax.pmean(mine, axis) * jax.lax.axis_size(axis)
+
+
+def own_share(mine, axis):
+    parts = mine.reshape(jax.lax.axis_size(axis), -1)
+    return jax.lax.psum_scatter(parts, axis)
+
+
+def whole_weights(mine, axis):
+    return jax.lax.all_gather(mine, axis).ravel()
+
+
+def own_columns(mine, axis):
+    blocks = jnp.stack(jnp.split(mine, jax.lax.axis_size(axis), axis=1))
+    return jax.lax.all_to_all(blocks, axis, 0, 0).reshape(-1, blocks.shape[2])
+
+
+def row_before(mine, axis):
+    n = jax.lax.axis_size(axis)
+    arrived = jax.lax.ppermute(mine, axis, [(i, (i + 1) % n) for i in range(n)])
+    return arrived * (jax.lax.axis_index(axis) > 0)
+
+
+def row_of_first(mine, axis):
+    return jax.lax.psum(mine * (jax.lax.axis_index(axis) == 0), axis)
+
+
+def largest_score(mine, axis):
+    return jnp.max(jax.lax.all_gather(jnp.max(mine), axis))
+
+
+# %% right="shardmap-which-collective"
+class Exchange:
+    """The communication of one device along an axis."""
+
+    def __init__(self, axis):
+        self.axis, self.n = axis, jax.lax.axis_size(axis)
+
+    def shift(self, value):
+        return jax.lax.pshuffle(value, self.axis, [self.n - 1, *range(self.n - 1)])
+
+    def is_first(self):
+        return jax.lax.axis_index(self.axis) == 0
+
+
+def total_gradient(mine, axis):
+    return jax.lax.psum((mine,), axis)[0]
+
+
+def own_share(mine, axis):
+    return jax.lax.psum_scatter(mine, axis_name=axis, scatter_dimension=0, tiled=True)
+
+
+def whole_weights(mine, axis):
+    return jax.lax.all_gather(mine[:, None], axis, tiled=True)[:, 0]
+
+
+def own_columns(mine, axis):
+    return jax.lax.all_to_all(mine.T, axis, 0, 1, tiled=True).T
+
+
+def row_before(mine, axis):
+    me = Exchange(axis)
+    return jnp.where(me.is_first(), 0, me.shift(mine))
+
+
+def row_of_first(mine, axis):
+    return jax.lax.psum(jnp.where(Exchange(axis).is_first(), mine, jnp.zeros_like(mine)), axis)
+
+
+def largest_score(mine, axis):
+    return -jax.lax.pmin(-mine.max(), axis)
 
 
 # %% [markdown] task="shardmap-fsdp-layer" stars=2 minutes=15 skills="shardmap-psum-matmul,dp-fsdp,04_grad"
