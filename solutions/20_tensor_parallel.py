@@ -55,6 +55,32 @@ def rms_norm(scale, x):
     return scale * x * jax.lax.rsqrt(jnp.mean(x**2, axis=-1, keepdims=True) + 1e-6)
 
 
+block_entries = {"outer": (), "w1": (None, "model"), "b1": ("model",), "inner": ("model",), "w2": ("model",), "b2": ()}
+
+
+def block_shapes(d, f):
+    """The shapes of a block's parameters."""
+    return {"outer": (d,), "w1": (d, f), "b1": (f,), "inner": (f,), "w2": (f, d), "b2": (d,)}
+
+
+def block_on_one(params, x):
+    """A residual block with two norms on one device: x (B, d) -> (B, d)"""
+    units = rms_norm(params["outer"], x) @ params["w1"] + params["b1"]
+    return x + rms_norm(params["inner"], jax.nn.relu(units)) @ params["w2"] + params["b2"]
+
+
+def faulty_block(params, x):
+    """What `block_on_one` computes, with tensor parallelism and three faults: x float32[B@data,d] -> float32[B@data,d]"""
+
+    def local(params, x):
+        units = rms_norm(params["outer"], x) @ params["w1"] + params["b1"]
+        normal = rms_norm(params["inner"], jax.nn.relu(units))
+        return jax.lax.psum(x + normal @ params["w2"] + params["b2"], "model")
+
+    specs = {name: P(*entries) for name, entries in block_entries.items()}, P("data")
+    return jax.shard_map(local, in_specs=specs, out_specs=P("data"), check_vma=False)(params, x)
+
+
 # %% [markdown] task="tp-layout" stars=1 minutes=8 skills="16_sharding,18_data_parallel"
 # ## The layout of four layers
 # **Goal.** Place a network of four layers and a batch on a mesh that combines data parallelism and tensor parallelism. The two middle layers are large, so each device stores only a part of their weights. Two lines are missing. One completes `specs`. The other defines `examples`, the spec of `x`.
@@ -519,6 +545,313 @@ def gated_mlp(params, x):
         return jax.lax.psum(jax.nn.silu(gate) * up @ params["down"], "model")
 
     return jax.jit(jax.shard_map(on_one_device, out_specs=P("data", None)))(params, x)
+
+
+# %% [markdown] task="tp-repair-block" stars=2 minutes=20 skills="tp-gated-mlp,shardmap-gradient-inside"
+# ## A block with three faults
+# **Goal.** `faulty_block` in the setup is the MLP of a transformer block with a residual connection and two norms, written for tensor parallelism. On one device its results are right. On several devices they are wrong, and its gradient communicates more than it needs to. Find the three faults and write the block without them.
+#
+# **Signature.** `repaired_block(params, x)` takes a dict with `"outer"`, a `float32[d]`, `"w1"`, a `float32[d,f@model]`, `"b1"` and `"inner"`, each a `float32[f@model]`, `"w2"`, a `float32[f@model,d]`, and `"b2"`, a `float32[d]`. `x` is a `float32[B@data,d]`. With `rms_norm` from the setup, it returns `x + rms_norm(inner, relu(rms_norm(outer, x) @ w1 + b1)) @ w2 + b2` with the type of `x`.
+#
+# **Example.** Let d = 2, f = 4, `b1` and `b2` be 0, and all other entries be 1. Each entry of the hidden layer is 2 and its norm makes it 1, so each entry of the result is 1 + 4 = 5. On a mesh of four by two devices, `faulty_block` returns 6.
+#
+# **Judged.** The values, the gradients with respect to all parameters and `x`, and the type. In the table, one shard of `x` has B / D · d elements.
+#
+# | program | collectives | elements |
+# |---|---|---|
+# | `repaired_block` | all-reduces | at most one shard of `x`, and B / D more |
+# | the gradients with respect to the parameters and `x` | all-reduces or reduce-scatters | at most two shards of `x`, 2 · B / D more, and a shard of each parameter |
+#
+# **Not judged.** How much of `faulty_block` you keep.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Which terms inside the `psum` are partial sums, and which are equal on all devices along `model`? Over which entries does each norm take its mean on one device?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# The inner norm needs the mean over all f entries of a token, but a device has f / M of them. One number for each token is enough. For the third fault, compare the all-reduces of the compiled gradient with and without `check_vma=False`.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Without types (`check_vma=False`), JAX does not know that the result of a `psum` is equal on all devices, so the backward pass adds its gradient over the devices once more. Delete that argument, add `x` and `b2` after the `psum`, and take `jax.lax.pmean(..., "model")` of the mean of the squares.
+#
+# </details>
+
+
+# %% answer="tp-repair-block" timeout=20
+def repaired_block(params, x):
+    """x + rms_norm(inner, relu(rms_norm(outer, x) @ w1 + b1)) @ w2 + b2 for x float32[B@data,d], with the type of x."""
+    ### BEGIN SOLUTION
+
+    def on_one_device(params, x):
+        hidden = jax.nn.relu(rms_norm(params["outer"], x) @ params["w1"] + params["b1"])
+        square = jax.lax.pmean(jnp.mean(hidden**2, axis=-1, keepdims=True), "model")
+        normal = params["inner"] * hidden * jax.lax.rsqrt(square + 1e-6)
+        return x + jax.lax.psum(normal @ params["w2"], "model") + params["b2"]
+
+    specs = {"outer": P(), "w1": P(None, "model"), "b1": P("model"), "inner": P("model"), "w2": P("model"), "b2": P()}
+    return jax.shard_map(on_one_device, in_specs=(specs, P("data")), out_specs=P("data"))(params, x)
+    ### END SOLUTION
+
+
+# %% check="tp-repair-block" name="example" points=1
+"""The example, other numbers, and the type of the result."""
+mesh = grid(4, 2)
+ones = {name: np.ones(shape, np.float32) for name, shape in block_shapes(2, 4).items()}
+ones |= {"b1": np.zeros(4, np.float32), "b2": np.zeros(2, np.float32)}
+with jax.set_mesh(mesh):
+    placed = {name: place(mesh, w, *block_entries[name]) for name, w in ones.items()}
+    result = ask(repaired_block, placed, place(mesh, np.ones((8, 2), np.float32), "data"))
+compare(result, np.full((8, 2), 5, np.float32), label="the result of the example", rtol=1e-4)
+got = in_types((8, 2), entries_of(result))
+require(got == "float32[8@data,2]", f"The result has the type {got}; expected float32[8@data,2].")
+rng = inputs.rng()
+params = {name: rng.normal(size=shape).astype(np.float32) for name, shape in block_shapes(6, 8).items()}
+x = rng.normal(size=(8, 6)).astype(np.float32)
+with jax.set_mesh(mesh):
+    placed = {name: place(mesh, w, *block_entries[name]) for name, w in params.items()}
+    result = ask(repaired_block, placed, place(mesh, x, "data"))
+compare(result, np.asarray(block_on_one(params, x)), label="the result for other numbers", rtol=1e-4, atol=1e-4)
+
+# %% hidden="tp-repair-block" name="program" points=2
+"""Right for new shapes and meshes, with one all-reduce of the result and one number for each token."""
+rng = inputs.rng()
+for along_data, along_model in ((4, 2), (2, 4), (2, 3)):
+    mesh, batch = grid(along_data, along_model), along_data * int(rng.integers(2, 5))
+    d, f = int(rng.integers(4, 8)), along_model * int(rng.integers(3, 7))
+    params = {name: rng.normal(size=shape).astype(np.float32) for name, shape in block_shapes(d, f).items()}
+    numbers = rng.normal(size=(batch, d)).astype(np.float32)
+    numbers[0], params["b1"] = 0, -np.abs(params["b1"])  # the hidden layer of one token is all zeros
+    with jax.set_mesh(mesh):
+        placed = {name: place(mesh, w, *block_entries[name]) for name, w in params.items()}
+        x = place(mesh, numbers, "data")
+        made = program(repaired_block, placed, x)
+        result = made.run(placed, x)
+    right = np.asarray(block_on_one(params, numbers))
+    several = right + (along_model - 1) * (numbers + params["b2"])
+    biased = right + (along_model - 1) * params["b2"]
+    if getattr(result, "shape", None) == right.shape:
+        for fault, words in ((several, "`x` and `b2` are"), (biased, "`b2` is")):
+            again = np.allclose(result, fault, rtol=1e-3, atol=1e-3)
+            require(not again, f"In the result, {words} added several times, once for each device along `model`.")
+    compare(result, right, label=f"the result on {along_data} by {along_model} devices", rtol=1e-4, atol=1e-4)
+    require(entries_of(made.outputs) == ("data", None), "The type of the result is not that of `x`.")
+    require(
+        made.elements() == made.elements("all-reduce"), "The program has collectives other than all-reduces."
+    )
+    require(
+        made.elements() <= batch // along_data * (d + 1),
+        "The collectives return more than a shard of the result and one number for each of its tokens.",
+    )
+
+# %% hidden="tp-repair-block" name="gradient" points=2
+"""The gradients, with an all-reduce for each pass through the block and each parameter."""
+
+
+def probe_gradient(params, x):
+    return jax.grad(lambda params, x: jnp.sum(jnp.sin(repaired_block(params, x))), argnums=(0, 1))(params, x)
+
+
+rng, (along_data, along_model) = inputs.rng(), (2, 4)
+mesh, batch, d, f = grid(along_data, along_model), 2 * int(rng.integers(20, 30)), int(rng.integers(6, 9)), 8
+params = {name: rng.normal(size=shape).astype(np.float32) for name, shape in block_shapes(d, f).items()}
+numbers = rng.normal(size=(batch, d)).astype(np.float32)
+with jax.set_mesh(mesh):
+    placed = {name: place(mesh, w, *block_entries[name]) for name, w in params.items()}
+    x = place(mesh, numbers, "data")
+    made = program(probe_gradient, placed, x)
+    gradients = made.run(placed, x)
+on_one = lambda params, x: jnp.sum(jnp.sin(block_on_one(params, x)))
+wanted = jax.tree.map(np.asarray, jax.grad(on_one, argnums=(0, 1))(params, numbers))
+compare(gradients, wanted, label="the gradients", rtol=1e-3, atol=1e-4)
+shards = sum(w.size // (1 if name in ("outer", "b2") else along_model) for name, w in params.items())
+require(
+    made.elements() == made.elements("all-reduce", "reduce-scatter"),
+    "The program of the gradients has collectives other than all-reduces and reduce-scatters.",
+)
+require(
+    made.elements() <= batch // along_data * (2 * d + 2) + shards,
+    "The all-reduces of the gradients return more elements than the table allows. Which of them adds a gradient that all "
+    "devices along `model` already have?",
+)
+
+# %% [markdown] why="tp-repair-block"
+# Each fault stands for a common one. Terms that are equal on all devices belong after the `psum`, or are counted M times. A statistic over a partitioned axis, such as the mean of a norm, needs a collective, and code that only takes a local mean still runs. And `check_vma=False` switches off the types that tell JAX which values are already equal, so its gradients communicate more. **Next:** How could a norm for each of M groups of the hidden layer avoid the collective, and what would change in the model?
+
+
+# %% wrong="tp-repair-block" because="Keeps `check_vma=False`, so the gradient of the result is added over the devices once more."
+def repaired_block(params, x):
+    def on_one_device(params, x):
+        hidden = jax.nn.relu(rms_norm(params["outer"], x) @ params["w1"] + params["b1"])
+        square = jax.lax.pmean(jnp.mean(hidden**2, axis=-1, keepdims=True), "model")
+        normal = params["inner"] * hidden * jax.lax.rsqrt(square + 1e-6)
+        return x + jax.lax.psum(normal @ params["w2"], "model") + params["b2"]
+
+    specs = {name: P(*entries) for name, entries in block_entries.items()}, P("data")
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P("data"), check_vma=False)(params, x)
+
+
+# %% wrong="tp-repair-block" because="Keeps the local mean in the inner norm."
+def repaired_block(params, x):
+    def on_one_device(params, x):
+        hidden = jax.nn.relu(rms_norm(params["outer"], x) @ params["w1"] + params["b1"])
+        normal = rms_norm(params["inner"], hidden)
+        return x + jax.lax.psum(normal @ params["w2"], "model") + params["b2"]
+
+    specs = {name: P(*entries) for name, entries in block_entries.items()}, P("data")
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-repair-block" because="Adds `x` and `b2` before the `psum`, so the result contains both M times."
+def repaired_block(params, x):
+    def on_one_device(params, x):
+        hidden = jax.nn.relu(rms_norm(params["outer"], x) @ params["w1"] + params["b1"])
+        square = jax.lax.pmean(jnp.mean(hidden**2, axis=-1, keepdims=True), "model")
+        normal = params["inner"] * hidden * jax.lax.rsqrt(square + 1e-6)
+        return jax.lax.psum(x + normal @ params["w2"] + params["b2"], "model")
+
+    specs = {name: P(*entries) for name, entries in block_entries.items()}, P("data")
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-repair-block" because="Adds `b2` before the `psum`, so the result contains it M times."
+def repaired_block(params, x):
+    def on_one_device(params, x):
+        hidden = jax.nn.relu(rms_norm(params["outer"], x) @ params["w1"] + params["b1"])
+        square = jax.lax.pmean(jnp.mean(hidden**2, axis=-1, keepdims=True), "model")
+        normal = params["inner"] * hidden * jax.lax.rsqrt(square + 1e-6)
+        return x + jax.lax.psum(normal @ params["w2"] + params["b2"], "model")
+
+    specs = {name: P(*entries) for name, entries in block_entries.items()}, P("data")
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-repair-block" because="Divides `x` and `b2` by M before the `psum`. The values are right, but the gradients of both are added over the devices again."
+def repaired_block(params, x):
+    def on_one_device(params, x):
+        hidden = jax.nn.relu(rms_norm(params["outer"], x) @ params["w1"] + params["b1"])
+        square = jax.lax.pmean(jnp.mean(hidden**2, axis=-1, keepdims=True), "model")
+        normal = params["inner"] * hidden * jax.lax.rsqrt(square + 1e-6)
+        count = jax.lax.axis_size("model")
+        return jax.lax.psum(normal @ params["w2"] + (x + params["b2"]) / count, "model")
+
+    specs = {name: P(*entries) for name, entries in block_entries.items()}, P("data")
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-repair-block" because="Adds the means of the devices instead of averaging them."
+def repaired_block(params, x):
+    def on_one_device(params, x):
+        hidden = jax.nn.relu(rms_norm(params["outer"], x) @ params["w1"] + params["b1"])
+        square = jax.lax.psum(jnp.mean(hidden**2, axis=-1, keepdims=True), "model")
+        normal = params["inner"] * hidden * jax.lax.rsqrt(square + 1e-6)
+        return x + jax.lax.psum(normal @ params["w2"], "model") + params["b2"]
+
+    specs = {name: P(*entries) for name, entries in block_entries.items()}, P("data")
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-repair-block" because="Averages the root mean squares of the devices. The root of a mean is not the mean of the roots."
+def repaired_block(params, x):
+    def on_one_device(params, x):
+        hidden = jax.nn.relu(rms_norm(params["outer"], x) @ params["w1"] + params["b1"])
+        root = jnp.sqrt(jnp.mean(hidden**2, axis=-1, keepdims=True) + 1e-6)
+        normal = params["inner"] * hidden / jax.lax.pmean(root, "model")
+        return x + jax.lax.psum(normal @ params["w2"], "model") + params["b2"]
+
+    specs = {name: P(*entries) for name, entries in block_entries.items()}, P("data")
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-repair-block" because="Gathers the whole hidden layer for the mean, which sends f numbers for each token instead of one."
+def repaired_block(params, x):
+    def on_one_device(params, x):
+        hidden = jax.nn.relu(rms_norm(params["outer"], x) @ params["w1"] + params["b1"])
+        whole = jax.lax.all_gather(hidden, "model", axis=1, tiled=True)
+        square = jnp.mean(whole**2, axis=-1, keepdims=True)
+        normal = params["inner"] * hidden * jax.lax.rsqrt(square + 1e-6)
+        return x + jax.lax.psum(normal @ params["w2"], "model") + params["b2"]
+
+    specs = {name: P(*entries) for name, entries in block_entries.items()}, P("data")
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-repair-block" because="Adds the squares of all hidden units over the devices before it takes the mean, f / M numbers for each token."
+def repaired_block(params, x):
+    def on_one_device(params, x):
+        hidden = jax.nn.relu(rms_norm(params["outer"], x) @ params["w1"] + params["b1"])
+        square = jnp.mean(jax.lax.pmean(hidden**2, "model"), axis=-1, keepdims=True)
+        normal = params["inner"] * hidden * jax.lax.rsqrt(square + 1e-6)
+        return x + jax.lax.psum(normal @ params["w2"], "model") + params["b2"]
+
+    specs = {name: P(*entries) for name, entries in block_entries.items()}, P("data")
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-repair-block" because="Takes the mean over the tokens of all devices along `data` too."
+def repaired_block(params, x):
+    def on_one_device(params, x):
+        hidden = jax.nn.relu(rms_norm(params["outer"], x) @ params["w1"] + params["b1"])
+        square = jax.lax.pmean(jnp.mean(hidden**2, axis=-1, keepdims=True), ("data", "model"))
+        normal = params["inner"] * hidden * jax.lax.rsqrt(square + 1e-6)
+        return x + jax.lax.psum(normal @ params["w2"], "model") + params["b2"]
+
+    specs = {name: P(*entries) for name, entries in block_entries.items()}, P("data")
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-repair-block" because="Computes the block on replicated parameters, which sends all weights to each device."
+def repaired_block(params, x):
+    whole = {name: jax.sharding.reshard(w, P()) for name, w in params.items()}
+    return block_on_one(whole, x)
+
+
+# %% wrong="tp-repair-block" because="Returns the block without the residual connection."
+def repaired_block(params, x):
+    def on_one_device(params, x):
+        hidden = jax.nn.relu(rms_norm(params["outer"], x) @ params["w1"] + params["b1"])
+        square = jax.lax.pmean(jnp.mean(hidden**2, axis=-1, keepdims=True), "model")
+        normal = params["inner"] * hidden * jax.lax.rsqrt(square + 1e-6)
+        return jax.lax.psum(normal @ params["w2"], "model") + params["b2"]
+
+    specs = {name: P(*entries) for name, entries in block_entries.items()}, P("data")
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-repair-block" because="Leaves out the inner norm, which removes its fault and the norm."
+def repaired_block(params, x):
+    def on_one_device(params, x):
+        hidden = jax.nn.relu(rms_norm(params["outer"], x) @ params["w1"] + params["b1"])
+        normal = params["inner"] * hidden
+        return x + jax.lax.psum(normal @ params["w2"], "model") + params["b2"]
+
+    specs = {name: P(*entries) for name, entries in block_entries.items()}, P("data")
+    return jax.shard_map(on_one_device, in_specs=specs, out_specs=P("data"))(params, x)
+
+
+# %% right="tp-repair-block"
+def repaired_block(params, x):
+    hidden = jax.nn.relu(rms_norm(params["outer"], x) @ params["w1"] + params["b1"])
+    normal = rms_norm(params["inner"], hidden)
+    return x + jnp.matmul(normal, params["w2"], out_sharding=P("data", None)) + params["b2"]
+
+
+# %% right="tp-repair-block"
+def repaired_block(params, x):
+    width = params["inner"].shape[0]
+
+    def on_one_device(params, x):
+        entering = jax.lax.pcast(rms_norm(params["outer"], x), "model", to="varying")
+        hidden = jnp.maximum(entering @ params["w1"] + params["b1"], 0)
+        squares = jax.lax.psum(jnp.einsum("bf,bf->b", hidden, hidden), "model")
+        leaving = (hidden / jnp.sqrt(squares / width + 1e-6)[:, None] * params["inner"]) @ params["w2"]
+        return jax.lax.psum(leaving, "model")
+
+    specs = {name: P(*entries) for name, entries in block_entries.items()}, P("data")
+    return x + params["b2"] + jax.shard_map(on_one_device, in_specs=specs, out_specs=P("data"))(params, x)
 
 
 # %% [markdown] task="tp-sharded-heads" stars=2 minutes=12 skills="tp-gated-mlp"
