@@ -2,7 +2,7 @@
 # # 13 · Exercises: debugging
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# All exercises but `make_simulation` need only the core of the lesson.
+# All exercises but `strict_loss` and `make_simulation` need only the core of the lesson.
 
 # %% setup
 import contextlib
@@ -10,7 +10,7 @@ import functools
 import io
 import re
 
-from grader.checks import ask, case, compare, counted, inputs, program, require
+from grader.checks import ask, case, compare, counted, error, inputs, program, require
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,6 +36,12 @@ def record_prints(function, *calls):
 def clipped(p, x):
     """A layer that limits what it gets: {"gain": (d,), "bias": (d,)}, x (d,) -> (d,)"""
     return p["gain"] * jnp.clip(x, -10, 10) + p["bias"]
+
+
+def loss_as_found(params, xs, targets, weights):
+    """The loss of "A loss that never gets low": {"mean", "std", "w", "b"}, xs (n, d), targets, weights (n,) -> ()"""
+    predictions = (xs - params["mean"]) / params["std"] @ params["w"] + params["b"]
+    return jnp.sum(weights * jnp.square(predictions - targets)) / weights.sum()
 
 
 def train_as_found(params, batches, rate):
@@ -301,6 +307,209 @@ def print_under_jit(losses):
         return jax.lax.cond(losses[step] < lowest, record, lambda step, lowest: lowest, step, lowest)
 
     return jax.lax.fori_loop(0, len(losses), body, jnp.float32(jnp.inf))
+
+
+# %% [markdown] task="debug-broadcast" stars=1 minutes=10 skills="01_arrays,04_grad"
+# ## A loss that never gets low
+# *Needs: Deeper: options that turn silent choices into errors.*
+#
+# **Goal.** With `loss_as_found` from the setup, training ends with the same prediction for every example. No error reports why: two arrays of different rank are broadcast to a third shape. Let JAX report such places, and write the loss so that none is left.
+#
+# **Signature.** `strict_loss(params, xs, targets, weights)`. `params` is a dict with `"mean"` and `"std"`, each `(d,)`, `"w"` of shape `(d, 1)` and `"b"` of shape `(1,)`. `xs` has shape `(n, d)`, and `targets` and `weights` have shape `(n,)`. All are float32. The prediction for an example is `(x - mean) / std @ w + b`. The result `()` is the sum of the weighted squared errors of the n predictions divided by the sum of the weights.
+#
+# **Example.** Let d = 1, `mean` and `b` be 0, and `std` and `w` be 1. For `xs = [[1], [3]]`, `targets = [1, 3]` and `weights = [1, 1]`, all predictions are right and the loss is 0. `loss_as_found` returns 4.
+#
+# **Judged.** The values and the gradient with respect to `params`, also under `jit`, with `jax.numpy_rank_promotion("raise")` and without it. The context manager is part of the check, not of your answer. **Not judged.** How you give arrays the same rank.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# What shapes do `predictions` and `targets` have in `loss_as_found`, and what shape does their difference have?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Call your function inside the context manager of the lesson, `jax.numpy_rank_promotion("raise")`. The error names the shapes of the first place. Repair it and call again, until no error is left.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `mean[None]` has shape `(1, d)`, and `predictions[:, 0]` has shape `(n,)`. Broadcasting an axis of size 1 is allowed, because both arrays have two axes.
+#
+# </details>
+
+
+# %% answer="debug-broadcast"
+def strict_loss(params, xs, targets, weights):
+    """Weighted mean of squared errors: {"mean", "std" (d,), "w" (d, 1), "b" (1,)}, xs (n, d), targets, weights (n,) -> ()"""
+    ### BEGIN SOLUTION
+    scaled = (xs - params["mean"][None]) / params["std"][None]
+    predictions = (scaled @ params["w"])[:, 0] + params["b"][0]
+    return jnp.sum(weights * (predictions - targets) ** 2) / jnp.sum(weights)
+    ### END SOLUTION
+
+
+# %% check="debug-broadcast" name="example" points=1
+"""The example, with the option and without it."""
+
+
+def probe_options(params, xs, targets, weights):
+    def strict(*args):
+        with jax.numpy_rank_promotion("raise"):
+            return strict_loss(*args)
+
+    return [strict_loss(params, xs, targets, weights), strict(params, xs, targets, weights)]
+
+
+params = {"mean": np.zeros(1), "std": np.ones(1), "w": np.ones((1, 1)), "b": np.zeros(1)}
+params = {name: leaf.astype(np.float32) for name, leaf in params.items()}
+xs, targets, weights = np.array([[1], [3]], np.float32), np.array([1, 3], np.float32), np.ones(2, np.float32)
+got = ask(probe_options, params, jnp.asarray(xs), jnp.asarray(targets), jnp.asarray(weights))
+compare(got, [np.float32(0)] * 2, label="[without the option, with it]")
+
+# %% hidden="debug-broadcast" name="values" points=2
+"""The loss and its gradient are right for other shapes, under jit, with the option and without it."""
+
+
+def probe_strict(params, xs, targets, weights):
+    with jax.numpy_rank_promotion("raise"):
+        return jax.value_and_grad(strict_loss)(params, xs, targets, weights)
+
+
+def probe_loose(params, xs, targets, weights):
+    return jax.jit(jax.value_and_grad(strict_loss))(params, xs, targets, weights)
+
+
+rng = inputs.rng()
+for n, d in ((int(rng.integers(5, 9)), int(rng.integers(2, 5))), (4, 4), (1, 3), (6, 1)):
+    draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
+    params = {"mean": draw(d), "std": rng.uniform(0.5, 2, size=d).astype(np.float32), "w": draw(d, 1), "b": draw(1)}
+    xs, targets, weights = draw(n, d), draw(n), rng.uniform(0.2, 3, size=n).astype(np.float32)
+    scaled = (xs.astype(np.float64) - params["mean"]) / params["std"]
+    w = params["w"][:, 0].astype(np.float64)
+    wrong = scaled @ w + params["b"][0] - targets
+    share = weights / weights.sum(dtype=np.float64)
+    back = 2 * share * wrong
+    gradient = {
+        "mean": -back.sum() * w / params["std"],
+        "std": -(back @ scaled) * w / params["std"],
+        "w": (back @ scaled)[:, None],
+        "b": back.sum(keepdims=True),
+    }
+    right = np.float32(share @ wrong**2), jax.tree.map(np.float32, gradient)
+    arrays = params, jnp.asarray(xs), jnp.asarray(targets), jnp.asarray(weights)
+    with case(f"for {n} examples with {d} features"):
+        compare(ask(probe_loose, *arrays), right, label="(loss, gradient)", rtol=1e-4, atol=1e-5)
+        raised = error(probe_strict, *arrays)
+        require(
+            raised is None,
+            f'with `jax.numpy_rank_promotion("raise")`, your answer raised {raised}. Some operation has arrays of different '
+            "rank. The message of the error names their shapes.",
+            kind="raised",
+        )
+        compare(ask(probe_strict, *arrays), right, label="(loss, gradient) with the option", rtol=1e-4, atol=1e-5)
+
+# %% [markdown] why="debug-broadcast"
+# A difference of `(n, 1)` and `(n,)` has shape `(n, n)`, which contains every prediction minus every target. The prediction that minimizes its mean square is the mean of all targets, so the training seems to work and learns nothing. The option rejects every operation on arrays of different rank, also those that were meant, such as `xs - mean`. Writing these out is the price of finding the other ones. **Next:** With `vmap` over the examples, which of these operations would not need an index at all?
+
+
+# %% equivalent="debug-broadcast" because="`b` has one entry, and JAX clamps an index out of range."
+# off by one, 0 -> 1: predictions = (scaled @ params["w"])[:, 0] + params["b"][0] (2)
+
+
+# %% wrong="debug-broadcast" because="Subtracts the targets from a column, so every prediction is compared with every target."
+def strict_loss(params, xs, targets, weights):
+    scaled = (xs - params["mean"][None]) / params["std"][None]
+    predictions = scaled @ params["w"] + params["b"][None]
+    return jnp.sum(weights * (predictions - targets) ** 2) / jnp.sum(weights)
+
+
+# %% wrong="debug-broadcast" because="Gives the targets a leading axis, so they are a row beside a column. The ranks agree, but every prediction is compared with every target."
+def strict_loss(params, xs, targets, weights):
+    scaled = (xs - params["mean"][None]) / params["std"][None]
+    predictions = scaled @ params["w"] + params["b"][None]
+    errors = (predictions - targets[None]) ** 2
+    return jnp.sum(weights[None] * errors) / jnp.sum(weights)
+
+
+# %% wrong="debug-broadcast" because="Gives the targets the right axis, but not the weights, so each error gets all weights."
+def strict_loss(params, xs, targets, weights):
+    scaled = (xs - params["mean"][None]) / params["std"][None]
+    predictions = scaled @ params["w"] + params["b"][None]
+    errors = (predictions - targets[:, None]) ** 2
+    return jnp.sum(weights[None] * errors) / jnp.sum(weights)
+
+
+# %% wrong="debug-broadcast" because="Repairs the difference only. The mean, the deviation and the bias still have another rank than what they are combined with."
+def strict_loss(params, xs, targets, weights):
+    scaled = (xs - params["mean"]) / params["std"]
+    predictions = (scaled @ params["w"] + params["b"])[:, 0]
+    return jnp.sum(weights * (predictions - targets) ** 2) / jnp.sum(weights)
+
+
+# %% wrong="debug-broadcast" because="Disables the option instead of repairing the code, so its places stay, and one of them is wrong."
+def strict_loss(params, xs, targets, weights):
+    with jax.numpy_rank_promotion("allow"):
+        return loss_as_found(params, xs, targets, weights)
+
+
+# %% wrong="debug-broadcast" because="Averages over the examples instead of dividing by the sum of the weights."
+def strict_loss(params, xs, targets, weights):
+    scaled = (xs - params["mean"][None]) / params["std"][None]
+    predictions = (scaled @ params["w"])[:, 0] + params["b"][0]
+    return jnp.mean(weights * (predictions - targets) ** 2)
+
+
+# %% wrong="debug-broadcast" because="Leaves out the weights."
+def strict_loss(params, xs, targets, weights):
+    scaled = (xs - params["mean"][None]) / params["std"][None]
+    predictions = (scaled @ params["w"])[:, 0] + params["b"][0]
+    return jnp.mean((predictions - targets) ** 2)
+
+
+# %% wrong="debug-broadcast" because="Compares only the first example."
+def strict_loss(params, xs, targets, weights):
+    scaled = (xs - params["mean"][None]) / params["std"][None]
+    predictions = (scaled @ params["w"])[:, 0] + params["b"][0]
+    return weights[0] * (predictions[0] - targets[0]) ** 2 / jnp.sum(weights)
+
+
+# %% wrong="debug-broadcast" because="Standardizes with the mean and deviation of the batch instead of the parameters."
+def strict_loss(params, xs, targets, weights):
+    scaled = (xs - xs.mean(0, keepdims=True)) / xs.std(0, keepdims=True)
+    predictions = (scaled @ params["w"])[:, 0] + params["b"][0]
+    return jnp.sum(weights * (predictions - targets) ** 2) / jnp.sum(weights)
+
+
+# %% wrong="debug-broadcast" because="Removes all axes of size 1, also the axis of the examples if there is one example, and that of the features."
+def strict_loss(params, xs, targets, weights):
+    scaled = (xs - params["mean"][None]) / params["std"][None]
+    predictions = jnp.squeeze(jnp.squeeze(scaled) @ jnp.squeeze(params["w"])) + params["b"][0]
+    return jnp.sum(weights * (predictions - targets) ** 2) / jnp.sum(weights)
+
+
+# %% wrong="debug-broadcast" because="Leaves out the bias, which had no rank that fits."
+def strict_loss(params, xs, targets, weights):
+    scaled = (xs - params["mean"][None]) / params["std"][None]
+    predictions = (scaled @ params["w"])[:, 0]
+    return jnp.sum(weights * (predictions - targets) ** 2) / jnp.sum(weights)
+
+
+# %% right="debug-broadcast"
+def strict_loss(params, xs, targets, weights):
+    def error_of(x, target):
+        scaled = (x - params["mean"]) / params["std"]
+        return (scaled @ params["w"] + params["b"])[0] - target
+
+    errors = jax.vmap(error_of)(xs, targets)
+    return jnp.average(errors**2, weights=weights)
+
+
+# %% right="debug-broadcast"
+def strict_loss(params, xs, targets, weights):
+    mean, std, b = (params[name].reshape(1, -1) for name in ("mean", "std", "b"))
+    column = lambda values: values.reshape(-1, 1)
+    errors = jnp.matmul((xs - mean) / std, params["w"]) + b - column(targets)
+    return jnp.sum(column(weights) * errors * errors) / weights.sum()
 
 
 # %% [markdown] task="debug-examples" stars=1 minutes=12 skills="13_debugging,05_vmap,06_pytrees"
