@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 19 · shard_map: code for each device
 #
-# *The core takes about 35 minutes. Nine "Deeper" sections are optional, but three exercises require two of them. Then do [the exercises](../exercises/19_shard_map/19_shard_map.ipynb).* After the core, you can write per-device code, choose its collectives, compute how much each device sends, and reduce gradients once.
+# *The core takes about 35 minutes. The nine "Deeper" sections are optional, but three exercises need one of them. Then do [the exercises](../exercises/19_shard_map/19_shard_map.ipynb).* After the core, you can write per-device code, choose its collectives, compute how much each device sends, and reduce gradients once.
 #
 # **Prerequisites.** Gradients (lesson 04), loops (08), meshes and collectives (16), Explicit axes (17), data parallelism (18). Answer these questions from memory.
 #
@@ -12,7 +12,7 @@
 # After the all-reduce, the sum of the eight arrays, with shape `(16,)`. After the reduce-scatter, its shard of this sum, with shape `(2,)`.
 # </details>
 #
-# 2. From 17: What does the type `float32[8@x,4]` state?
+# 2. From 17: What does the type `float32[8@x,4]` tell you?
 #
 # <details><summary>Answer</summary>
 #
@@ -63,12 +63,12 @@ def sum_of_rows(block):
 
 
 row_sums = jax.shard_map(sum_of_rows, in_specs=P("x", "y"), out_specs=P("x"))
-sums = row_sums(a)  # programs call it inside jax.jit
+sums = row_sums(a)  # in a real program, call it inside jax.jit
 print("equal to NumPy:", np.array_equal(sums, np.asarray(a).sum(axis=1)), "  type:", jax.typeof(sums))
 plots.show_shardings({"a": a, "sums": sums}, "A matrix, and the sums of its rows.")
 
 # %% [markdown]
-# The rows are partitioned along `y`, so each device adds only a part of each row. `jax.lax.psum` adds these parts with an all-reduce.
+# The rows are partitioned along `y`, so each device sums only its part of each row. `jax.lax.psum` adds these partial sums with an all-reduce.
 
 # %%
 print_collectives(jax.jit(row_sums).lower(a).compile())  # the elements on one device
@@ -77,7 +77,7 @@ print_collectives(jax.jit(row_sums).lower(a).compile())  # the elements on one d
 # A sum over `"y"` is computed in groups of devices with the same position along `x`, such as 0 and 1.
 #
 # ## Specs split arguments and assemble results
-# `in_specs` and `out_specs` contain a `P` for each argument and each result. One `P` may also stand for a whole tree, or for all arguments. A shard has **as many axes as the whole array**.
+# `in_specs` has one `P` for each argument, and `out_specs` one for each result. A single `P` can also cover a whole tree, or all arguments. A shard has **as many axes as the whole array**.
 
 # %%
 row = jax.make_mesh((8,), ("d",), devices=eight)
@@ -105,7 +105,7 @@ for spec in (P("d"), P()):
     print(f"{spec!s:7s}", total(x))
 
 # %% [markdown]
-# If `out_specs` names a mesh axis, the results along it are concatenated. The position of the name selects the array axis. If `out_specs` does not name a mesh axis, the results along it must be *equal*, and one of them is kept. On Explicit axes, `in_specs` must match the types of the arguments and may be omitted. Here it does not match:
+# If `out_specs` names a mesh axis, the results along it are concatenated. The position of the name selects the array axis. If `out_specs` does not name a mesh axis, the results along it must be *equal*, and the array contains them once. On Explicit axes, `in_specs` must match the types of the arguments and may be omitted. Here it does not match:
 
 # %%
 print_error(lambda: jax.shard_map(show, in_specs=P(), out_specs=P())(x), length=360)
@@ -143,7 +143,7 @@ def types(shard, whole):
 _ = jax.shard_map(types, in_specs=(P("d"), P()), out_specs=P("d"))(x, jnp.ones(2))
 
 # %% [markdown]
-# An argument varies along the axes in its spec. In `shard * whole`, JAX casts `whole` to varying. The result of `psum` does not vary. `axis_index`, the device's position, does. By default (`check_vma=True`, from *varying manual axes*), JAX compares these types with `out_specs`. They also matter in loops, because the carry of a loop must keep its type.
+# An argument varies along the axes in its spec. In `shard * whole`, JAX casts `whole` to varying. The result of `psum` does not vary. (`psum` of a value that does not vary is n times the value, without an error.) `axis_index`, the device's position, varies. By default (`check_vma=True`, from *varying manual axes*), JAX compares these types with `out_specs`. They also matter in loops, whose carry must keep its type.
 
 
 # %%
@@ -163,9 +163,9 @@ print(jax.jit(jax.shard_map(from_varying_zeros, in_specs=P("d"), out_specs=P("d"
 # The result of `jnp.zeros` does not vary, but its sum with a shard does. (`jnp.zeros_like(shard)` varies, as its argument does.) `jax.lax.pcast` changes only the type and, in the forward pass, sends nothing.
 #
 # ## The collectives, step by step
-# ![Five collectives on eight devices, with the contents of every device after each step. All-gather: each device starts with one block and passes on the block that it received last, so after seven steps all devices have all eight blocks. Reduce-scatter: each device starts with eight addends and passes on a growing sum, so after seven steps each device has one complete sum. All-reduce: a reduce-scatter followed by an all-gather, fourteen steps. All-to-all: in step s each device sends one block to the device s positions further, so after seven steps rows and columns are exchanged. Permute: one step, each device receives the block of its neighbour.](../images/shard_map_collectives.svg)
+# ![Five collectives on eight devices, with the contents of every device after each step. All-gather: each device starts with one block and passes on the block that it received last, so after seven steps all devices have all eight blocks. Reduce-scatter: each device starts with eight addends and passes on a growing sum, so after seven steps each device has one complete sum. All-reduce: a reduce-scatter followed by an all-gather, fourteen steps. All-to-all: in step s each device sends one block to the device s positions further along, so after seven steps rows and columns are exchanged. Permute: one step, each device receives the block of its neighbour.](../images/shard_map_collectives.svg)
 #
-# In an all-to-all, unlike an all-gather, a device sends a different block to each other device.
+# In an all-to-all, unlike an all-gather, a device sends a different block to each of the other devices.
 
 
 # %%
@@ -189,7 +189,7 @@ def printing_types(function):
 
     def run(values):
         result = function(values)
-        print(f"{jax.typeof(values)!s} -> {jax.typeof(result)!s:18s}", end=" ")
+        print(jax.typeof(values), "->", jax.typeof(result))
         return result
 
     return run
@@ -198,28 +198,25 @@ def printing_types(function):
 long = jax.device_put(np.arange(64 * 8, dtype=np.float32), P("d"))  # 64 elements on each device
 mapped = {}
 for name, function in COLLECTIVES.items():
-    print(f"{name:13s}", end=" ")
     on_each_device = functools.partial(jax.shard_map, out_specs=P() if name == "psum" else P("d"))
-    [found] = list_collectives(on_each_device(printing_types(function)), long)
-    print(f"{found.kind} returns {found.elements} elements")
     mapped[name] = on_each_device(function)
+    print(f"{name:13s}", end=" ")
+    jax.eval_shape(on_each_device(printing_types(function)), long)
 
 # %%
 figures.collectives(mapped, long.sharding, shape=long.shape)  # choose a collective and move the slider
 
 # %% [markdown]
-# With `tiled=True`, the number of axes does not change. `all_gather` concatenates along an existing axis, `psum_scatter` divides one into n blocks, and `all_to_all` divides one and concatenates along another or the same. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is equal on all devices, but its type is still varying. `out_specs=P()` therefore raises an error, unless you pass `to="invarying"` (not varying) to `all_gather`.
+# With `tiled=True`, the number of axes does not change. `all_gather` then concatenates along an existing axis. `psum_scatter` splits an axis into n blocks. `all_to_all` splits an axis and concatenates along the same or another one. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is equal on all devices, but its type is still varying. `out_specs=P()` therefore raises an error, unless you pass `to="invarying"` (not varying) to `all_gather`.
 #
 # ## What a collective sends
-# An all-gather whose result has S elements on each device takes n - 1 steps on a ring of n devices, and each device sends S / n elements in each step. A reduce-scatter of S elements sends the same number. A ring all-reduce performs both.
+# On a ring of n devices, an all-gather to S elements takes n - 1 steps, and each device sends S / n elements in each. A reduce-scatter of S elements sends the same number, and a ring all-reduce performs both. In the table, S is the larger of a device's argument and result.
 #
-# | S elements on one device | one device sends |
+# | collective | one device sends |
 # |---|---|
-# | `all_gather` to S elements | (n - 1) / n · S |
-# | `psum_scatter` of S elements | (n - 1) / n · S |
-# | `psum` of S elements | 2 (n - 1) / n · S |
-# | `all_to_all` of S elements | (n - 1) / n · S |
-# | `ppermute` of S elements | S |
+# | `all_gather`, `psum_scatter`, `all_to_all` | (n - 1) / n · S |
+# | `psum` | 2 (n - 1) / n · S |
+# | `ppermute` | S |
 
 # %% [markdown] predict="manual-ring"
 # You go from eight to sixteen devices. Each device still has S elements, and the devices perform an all-reduce. How much does each device send?
@@ -241,10 +238,10 @@ def sent(one):
 
 for name, function in mapped.items():
     [found] = list_collectives(function, long)
-    print(f"{name:13s} returns {found.elements:3d} elements, each device sends {sent(found):3.0f}")
+    print(f"{name:13s} {found.kind:18s} returns {found.elements:3d} elements, each device sends {sent(found):3.0f}")
 
 # %% [markdown]
-# Here, S is 512 for `all_gather` and 64 for the others. If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. On a ring, the time for a large array is the bytes sent divided by the bandwidth. For a small array, the latency of the steps dominates.
+# If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. On a ring, the time for a large array is the bytes sent divided by the bandwidth. (An all-to-all takes longer, because its blocks pass several links.) For a small array, latency dominates.
 #
 # ## Where to take a gradient
 # The batch is partitioned and the weights are replicated. First, we call `jax.grad` *outside* `shard_map`.
@@ -288,7 +285,8 @@ compare("grad outside, pmean of the loss", jax.grad(mean_loss))
 
 # %%
 compare("grad inside", on_shards(jax.grad(loss)))
-simple = on_shards(jax.grad(lambda w, batch: jnp.sum(batch @ w)))  # a simpler loss
+print("The jaxpr of a simpler loss shows why. Its two lines about the weights:")
+simple = on_shards(jax.grad(lambda w, batch: jnp.sum(batch @ w)))
 for line in jax.make_jaxpr(simple)(w, batch).pretty_print(use_color=False).splitlines():
     if "[4,3]" in line and ("pvary" in line or "psum" in line):  # of the weights
         print(line.strip())
@@ -338,10 +336,10 @@ print_collectives(jax.jit(fsdp).lower(wide, examples).compile())
 print("type of the gradient:", jax.typeof(jax.jit(fsdp)(wide, examples)))
 
 # %% [markdown]
-# Each device gathers all 24 weights, and receives the gradient of its own row.
+# Each device gathers all 24 weights and receives the gradient of its row.
 #
 # ## When to use shard_map
-# Write most programs in Auto or Explicit mode. Use `shard_map` when you need a particular collective, a loop in which neighbours exchange data, or a kernel that runs on each shard. **Call it inside `jax.jit`**, because without `jit`, JAX runs each operation separately. All devices must perform the same collectives in the same order. A `psum` in a `cond` whose condition varies can hang.
+# Write most programs in Auto or Explicit mode. Use `shard_map` for a particular collective, a loop in which neighbours exchange data, or a kernel on each shard. **Call it inside `jax.jit`**, because without `jit`, JAX runs each operation separately. All devices must perform the same collectives in the same order. A `psum` in a `cond` or a loop can hang if the condition or the number of steps varies. JAX does not report this.
 #
 # The core ends here.
 
@@ -433,14 +431,14 @@ plots.show(
 )
 
 # %% [markdown]
-# If a product takes at least as long as a transfer, the collective matmul of this model hides all communication. Simulated devices share one CPU, so you cannot measure this here. Instead, we compiled both programs for accelerators, without running them, with matrices of shape (8192, 8192) in bfloat16.
+# If a product takes at least as long as a transfer, the collective matmul of this model hides all communication. Simulated devices share one CPU, so you cannot measure this here. Instead, we compiled both programs for accelerators, without running them, with matrices of shape (8192, 8192) in bfloat16. Lesson 20 shows how (*Deeper: collectives on TPUs and GPUs*).
 #
 # | compiled with JAX 0.10.2 for | gather first, scratch memory | collective matmul, scratch memory | permutes with a product between their start and end |
 # |---|---|---|---|
 # | eight TPU v5e | 134 MB | 17 MB | four of seven |
 # | eight H100 | 134 MB | 164 MB | one of seven |
 #
-# For four of the seven permutes, the program for TPUs starts the permute, multiplies, and then waits for it. The program for GPUs performs six permutes first, and multiplies during the last. Compilers may also overlap a plain all-gather themselves, or replace a collective. For TPUs, an all-gather of one element per device became an all-reduce. So read the program of your accelerator before you rely on an overlap or on a particular collective.
+# For four of the seven permutes, the program for TPUs starts the permute, multiplies, and then waits for it. The program for GPUs performs six permutes first, and multiplies during the last, so it stores all blocks. Compilers may also overlap a plain all-gather themselves, or replace a collective. For TPUs, an all-gather of one element per device became an all-reduce. So read the program of your accelerator before you rely on an overlap or on a particular collective.
 #
 # ## Deeper: all_to_all between two axes
 # In the core, `all_to_all` split and concatenated the same axis. With two different axes, it changes which axis is partitioned. Each device starts with one row of this table and ends with one column.
@@ -456,7 +454,7 @@ print("equal as whole arrays:", np.array_equal(table, exchanged))
 # %% [markdown]
 # The whole array did not change, only its sharding. An all-gather would also give each device its column, but it would send eight times as much. Lesson 21 uses `all_to_all` for experts, and *Ulysses* attention uses it to switch from sharded tokens to sharded heads.
 #
-# On a one-way ring, an all-to-all takes longer than its formula suggests, because a block for the device s positions away occupies s links.
+# On a one-way ring, a block for the device s positions away occupies s links. Each link of eight devices then carries 3.5 S elements, four times as many as the formula counts.
 #
 # ## Deeper: manual on one mesh axis only
 # With `axis_names`, a function is manual along some mesh axes and keeps the types of the others, here Auto. This example writes data parallelism by hand and leaves tensor parallelism to the compiler.
@@ -480,7 +478,9 @@ with jax.set_mesh(auto):
     print_error(lambda: wrong(*arrays))
 
 # %% [markdown]
-# Inside, the weights have their full shapes, because `model` is not manual here. The compiler inserted the all-reduce in groups of two, which completes the second product. We differentiate with respect to `w1` only. The all-reduce in groups of four adds its gradients, of which each device stores 128 elements. It is the transpose of the cast of `w1`. The `pmean` itself is not in this program, because only the gradient is returned. `in_specs` may name only manual axes. On Auto axes, JAX reshards arguments that do not match `in_specs`. JAX never reshards results. `out_specs` only states how the shards form the whole array.
+# Inside, the weights have their full shapes, because `model` is not manual here. The compiler inserted the all-reduce in groups of two, which completes the second product. We differentiate with respect to `w1` only. The all-reduce in groups of four adds the gradients of `w1`, 128 elements on each device. It is the transpose of the cast of `w1`. The `pmean` itself is not in this program, because only the gradient is returned.
+#
+# `in_specs` may name only manual axes. On Auto axes, JAX reshards arguments that do not match `in_specs`. JAX never reshards results. `out_specs` only states how the shards form the whole array.
 #
 # ## Deeper: from pmap to shard_map
 # *The exercise "A training step from older code" needs this section.* `jax.pmap` is the older way to write code for each device. Like `vmap`, it maps over a leading axis and removes it. The size of this axis is the number of devices used.
@@ -601,13 +601,14 @@ with jax.set_mesh(jax.make_mesh((4,), ("d",), devices=eight[:4])):
 # | problem | cause | remedy |
 # |---|---|---|
 # | the shape of a result is not what you expect | Without `tiled=True`, `all_gather` stacks along a new axis, and `psum_scatter` removes an axis of size n. `all_to_all` removes `split_axis`, which must have size n, and inserts an axis of size n at `concat_axis`. | pass `tiled=True` |
-# | an error about a closed-over array | On Explicit axes, the function cannot close over a JAX array. | pass the array as an argument |
+# | an error about a closed-over array | On Explicit axes, the function cannot close over a JAX array. | pass the array as an argument. NumPy arrays, and arrays that the function creates, are allowed. |
+# | a sum is n times too large | `psum` of a value that does not vary adds n equal values. | print `jax.typeof(value)` |
 # | an error about divisibility | The size of a partitioned array axis must be divisible by the size of the mesh axis. | pad the array (lesson 16) |
 # | an error about the rank of a scalar result | `out_specs=P("d")` concatenates along an axis, and a scalar has none. | return `value[None]` |
 # | equal dropout masks on all devices | The key is equal on all devices. | `jax.random.fold_in(key, jax.lax.axis_index("d"))` |
 # | an error in the gradient of a softmax | `pmax` has no gradient. | apply `jax.lax.stop_gradient` to its argument. This is right for a softmax, where the maximum cancels. Elsewhere, it would drop the gradient. |
 # | an error from `pcast(..., to="varying")` | The value varies along this axis already. | omit the cast |
-# | FSDP needs much memory | Gathered weights are stored for the backward pass. | gather inside `jax.checkpoint` (lesson 15), which gathers them again |
+# | FSDP needs much memory | Gathered weights are stored for the backward pass. | gather inside `jax.checkpoint` (lesson 15), which gathers them again. The compiler for simulated CPUs removes the second gather, so count it in the jaxpr. |
 
 # %%
 offset = jnp.ones(2)
