@@ -12,14 +12,7 @@
 # An [all-reduce](../docs/glossary.md#all-reduce). Each device has a partial sum of every element.
 # </details>
 #
-# 2. From 18: What does each device store with FSDP, and what does it need during a step?
-#
-# <details><summary>Answer</summary>
-#
-# It stores a shard of every weight and of its optimizer state. During a step, it gathers the weights layer by layer.
-# </details>
-#
-# 3. From 19: How many elements does each of n devices on a ring send in an all-reduce of S elements, and how many in a reduce-scatter?
+# 2. From 19: How many elements does each of n devices on a ring send in an all-reduce of S elements, and how many in a reduce-scatter?
 #
 # <details><summary>Answer</summary>
 #
@@ -48,7 +41,7 @@ rng = np.random.default_rng(20)
 
 # %% [markdown]
 # ## Partition the layers
-# With FSDP, every device gathers whole weights and computes whole layers for its own examples. So a batch of 64 examples can use at most 64 devices.
+# With FSDP, every device gathers whole weights and computes whole layers for its own examples.
 #
 # **What if each device computes with only the part of the weight that it stores?** This is *[tensor parallelism](../docs/glossary.md#tensor-parallelism)*. Several devices share the work for the same examples, and communicate activations instead of weights. There are two ways to partition the weight in `x @ w`.
 #
@@ -59,21 +52,21 @@ rng = np.random.default_rng(20)
 #
 # ![An MLP with tensor parallelism on two devices. Both devices have all tokens of the input. The first weight is partitioned by columns, so each device has half of the hidden units. The second weight is partitioned by rows, so each device has partial sums of the whole result, and an all-reduce adds them.](../images/tensor_parallel_layouts.svg)
 #
-# Without a mesh, each iteration of this loop computes the part of one device.
+# Each iteration of this loop computes the part of one device.
 
 # %%
-TOKENS, D, F = (8, 16), 64, 256  # 8 examples of 16 tokens, the width of a token, the number of hidden units
+TOKENS, WIDTH, UNITS = (8, 16), 64, 256  # 8 examples of 16 tokens, the width of a token, the number of hidden units
 
 
 def draw(*shape):
     return (rng.normal(size=shape) / math.sqrt(shape[0])).astype(np.float32)
 
 
-w1, w2 = draw(D, F), draw(F, D)
-tokens, targets = rng.normal(size=(2, *TOKENS, D)).astype(np.float32)
+w1, w2 = draw(WIDTH, UNITS), draw(UNITS, WIDTH)
+tokens, targets = rng.normal(size=(2, *TOKENS, WIDTH)).astype(np.float32)
 
 partial_sums = []
-for units in (slice(0, F // 2), slice(F // 2, F)):  # half of the hidden units for each device
+for units in (slice(0, UNITS // 2), slice(UNITS // 2, UNITS)):  # half of the hidden units for each device
     hidden = jax.nn.gelu(tokens @ w1[:, units])
     partial_sums.append(hidden @ w2[units])
 
@@ -81,7 +74,7 @@ whole = jax.nn.gelu(tokens @ w1) @ w2
 print("largest difference:", np.abs(partial_sums[0] + partial_sums[1] - whole).max())
 
 # %% [markdown]
-# Between the products, nothing is communicated. The activation function is elementwise, and each device stores the rows of `w2` for its hidden units. With `w1` by rows, an all-reduce would be needed here, because gelu(a + b) is not gelu(a) + gelu(b).
+# Between the products, nothing is communicated, because the activation function is elementwise. With `w1` by rows, an all-reduce would be needed here: gelu(a + b) is not gelu(a) + gelu(b).
 #
 # ## The layout on a mesh
 # On four by two devices, we partition the batch along `data` and the weights along `model`, which has M = 2 devices.
@@ -132,7 +125,7 @@ for second in ("columns", "rows"):
 # %% [markdown]
 # *Columns, then rows*, the layout of Megatron-LM ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053)), sends less than half as much as columns twice.
 #
-# In Auto mode, a training step does not mention shardings.
+# In Auto mode, the training step needs no sharding annotations.
 
 
 # %%
@@ -179,7 +172,7 @@ report(mlp, weights, SPECS, auto)
 # | `data` | the gradients of the device's shards of `w1` and `w2` | 64 · 128 + 128 · 64 |
 # | `model` | the gradient of the input | 2 · 16 · 64 |
 #
-# In the backward pass, column-parallel and row-parallel products swap roles: the gradient of `x` is `g @ w1.T`, where `g` is the gradient of `x @ w1`, and `w1.T` is partitioned by rows.
+# In the backward pass, columns and rows swap roles: the gradient of `x` is `g @ w1.T`, where `g` is the gradient of `x @ w1`, and `w1.T` is partitioned by rows.
 #
 # | weight | forward pass | gradient of the input |
 # |---|---|---|
@@ -211,14 +204,14 @@ for function in (explicit_mlp, manual_mlp):
 # %% [markdown]
 # All three modes produce the same collectives. In Manual mode, JAX casts `x` to varying along `model`. The transpose of this cast (lesson 19) is the all-reduce of the gradient of the input.
 #
-# The bias of the first product is partitioned like the hidden units, `P("model")`. The bias of the second product is replicated. In Manual mode, add it **after** the `psum`. Otherwise it is added M times, and JAX reports no error.
+# The bias of the first product is partitioned like the hidden units, and that of the second is replicated. In Manual mode, add the second **after** the `psum`. Otherwise the result contains it M times, without an error.
 #
 # ## Attention heads
-# In attention (lesson 25), each *head* computes queries, keys and values with three weights, and then averages of the values. A fourth weight multiplies the averages of each head, and the products are added. Until then, heads are independent, like hidden units. The head axis of all four weights is partitioned, so each device has whole heads, and M must divide their number.
+# In attention (lesson 25), each *head* computes queries, keys and values with three weights, and from them a weighted average of the values for each token. A fourth weight maps each head's averages to the width of a token, and the results are added. Until then, heads are independent, like hidden units. The head axis of all four weights is partitioned, so M must divide the number of heads, also of key and value heads.
 
 # %%
 HEADS, K = 4, 16
-heads = {name: draw(D, HEADS, K) for name in "qkv"} | {"o": draw(HEADS, K, D)}
+heads = {name: draw(WIDTH, HEADS, K) for name in "qkv"} | {"o": draw(HEADS, K, WIDTH)}
 HEAD_SPECS = {name: P(None, "model") for name in "qkv"} | {"o": P("model")}
 
 
@@ -228,42 +221,10 @@ def attention(params, x, out_sharding=None):
     return jnp.einsum("bthk,hkd->btd", mixed, params["o"], out_sharding=out_sharding)
 
 
-def explicit_attention(params, x):
-    return attention(params, x, P("data"))
-
-
-def manual_attention(params, x):
-    def on_one_device(params, x):
-        return jax.lax.psum(attention(params, x), "model")
-
-    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
-
-
-# %%
-for function, own_mesh in ((attention, auto), (explicit_attention, mesh), (manual_attention, mesh)):
-    print(function.__name__)
-    report(function, heads, HEAD_SPECS, own_mesh)
+report(attention, heads, HEAD_SPECS, auto)
 
 # %% [markdown]
-# The all-reduce of the gradient of `x` is three times as large as for the MLP. Queries, keys and values each contribute to the gradient of `x`, and these programs for CPUs all-reduce each contribution (3 · 2,048 elements in one operation). In Manual mode, JAX casts `x` once for each product. If you cast it before the products, each device adds its contributions first.
-
-
-# %%
-def cast_once(params, x):
-    def on_one_device(params, x):
-        x = jax.lax.pcast(x, "model", to="varying")  # changes only the type: one cast, so one psum backward
-        return jax.lax.psum(attention(params, x), "model")
-
-    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
-
-
-report(cast_once, heads, HEAD_SPECS, mesh)
-
-# %% [markdown]
-# ## Sequence parallelism
-# Before each layer, a norm rescales each token, and all devices along `model` store copies of the same tokens. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by position. A device's heads and hidden units need all tokens, so an all-gather precedes the first product, and a reduce-scatter replaces the all-reduce. In the backward pass, the two swap roles.
-#
-# ![An MLP with tensor and sequence parallelism on two devices. Each device has half of the tokens before and after. An all-gather precedes the product with the first weight, which is partitioned by columns. A reduce-scatter follows the product with the second weight, which is partitioned by rows. It adds the partial sums and leaves each device the sums of its own tokens.](../images/sequence_parallel_layouts.svg)
+# Queries, keys and values each contribute to the gradient of `x`, and this program for CPUs all-reduces each contribution, 3 · 2,048 elements in one operation. In Manual mode, JAX casts `x` once for each product. If you cast it **before** the products, each device adds its contributions first. The next cell does this in a block of a transformer: attention and an MLP, each after a norm and with a residual connection.
 
 
 # %%
@@ -271,6 +232,28 @@ def norm(x):
     return x * jax.lax.rsqrt(jnp.mean(x**2, axis=-1, keepdims=True) + 1e-6)
 
 
+def block(params, x):
+    def on_one_device(params, x):
+        for layer in (attention, mlp):
+            entering = jax.lax.pcast(norm(x), "model", to="varying")  # changes only the type: one cast, one psum backward
+            x = x + jax.lax.psum(layer(params, entering), "model")
+        return x
+
+    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
+
+
+report(block, heads | weights, HEAD_SPECS | SPECS, mesh)
+
+# %% [markdown]
+# A block has two all-reduces along `model` in each pass.
+#
+# ## Sequence parallelism
+# Between the layers, all devices along `model` store copies of the same tokens, and each rescales all of them in the norm. *[Sequence parallelism](../docs/glossary.md#sequence-parallelism)* ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198)) partitions these tokens by position. A device's heads and hidden units need all tokens, so an all-gather precedes the first product, and a reduce-scatter replaces the all-reduce. In the backward pass, the two swap roles.
+#
+# ![An MLP with tensor and sequence parallelism on two devices. Each device has half of the tokens before and after. An all-gather precedes the product with the first weight, which is partitioned by columns. A reduce-scatter follows the product with the second weight, which is partitioned by rows. It adds the partial sums and leaves each device the sums of its own tokens.](../images/sequence_parallel_layouts.svg)
+
+
+# %%
 def tensor_block(params, x):  # x + ... is the residual connection
     return x + jax.lax.psum(mlp(params, norm(x)), "model")
 
@@ -293,7 +276,7 @@ for name, (block, spec) in BLOCKS.items():
     print_collectives(program.lower(params, x).compile(), mesh)
 
 # %% [markdown]
-# The all-gather and the reduce-scatter together send as much as the all-reduce, but sequence parallelism saves memory. The next cell adds up the *residuals* (lesson 15) on each device.
+# Both together send as much as the all-reduce, but sequence parallelism saves memory. The next cell adds up the *residuals* (lesson 15) on each device.
 
 
 # %%
@@ -307,26 +290,13 @@ def activation_kilobytes(block, spec, mesh):
     return sum(4 * math.prod(shard) for shard in shards) / 1000
 
 
-# %%
-counts, stored = np.array([1, 2, 4, 8]), {name: [] for name in BLOCKS}
-for m in counts:
-    smaller = jax.make_mesh((1, int(m)), ("data", "model"), devices=eight[:m])
-    for name, (block, spec) in BLOCKS.items():
-        stored[name].append(activation_kilobytes(block, spec, smaller))
-_, axes = plots.subplots(height=2.6)
-for (name, kilobytes), marker in zip(stored.items(), "os", strict=True):
-    label = f"{name}: {kilobytes[0]:.0f} to {kilobytes[-1]:.0f} kB"
-    axes.loglog(counts, kilobytes, base=2, marker=marker, label=label)
-axes.loglog(counts, kilobytes[0] / counts, ":", base=2, color=plots.QUIET, label=f"{kilobytes[0]:.0f} kB / M")
-axes.set(xlabel="devices along model, M", ylabel="kB on a device", xticks=counts)
-axes.xaxis.set_major_formatter("{x:g}")
-axes.yaxis.set_major_formatter("{x:g}")
-axes.legend()
-ends = ", ".join(f"{name} {kilobytes[0]:.0f} and {kilobytes[-1]:.0f} kB" for name, kilobytes in stored.items())
-plots.show(f"Activations that one device stores for the backward pass. On one device and on eight: {ends}.")
+for m in (1, 2, 4, 8):
+    smaller = jax.make_mesh((1, m), ("data", "model"), devices=eight[:m])
+    sizes = [f"{name} {activation_kilobytes(*one, smaller):3.0f} kB" for name, one in BLOCKS.items()]
+    print(f"M = {m}: {', '.join(sizes)}")
 
 # %% [markdown]
-# With sequence parallelism, only the gathered tokens are stored whole.
+# With sequence parallelism, only the gathered tokens are stored whole, unless they are gathered again in the backward pass.
 #
 # ## When does tensor parallelism pay off?
 # More devices compute less each, but do not send less. **How many are useful?** Consider the forward pass of an MLP with t tokens of width d and f hidden units.
@@ -337,16 +307,13 @@ plots.show(f"Activations that one device stores for the backward pass. On one de
 # %%
 x = jax.device_put(tokens, P("data"))
 t, m = TOKENS[0] * TOKENS[1] / 4, 2  # the tokens on one device
-print(f"operations: {4 * t * D * F / m:,.0f} by the formula")
+print(f"operations: {4 * t * WIDTH * UNITS / m:,.0f} by the formula")
 print(f"            {flops(manual_mlp, params, x):,.0f} in the program, with the activation function")
-
-# %% [markdown]
-# Both times follow from the peak rate and the bandwidth.
 
 # %% [markdown] predict="tp-batch"
 # The ratio of communication time to computation time is 0.5. You double the number of tokens. What happens to the ratio?
 #
-# - [ ] it falls, because only the computation grows | This holds for FSDP, which communicates weights. Tensor parallelism communicates activations, one vector for each token.
+# - [ ] it falls, because only the computation grows | This holds for FSDP, which communicates weights.
 # - [ ] it grows, because more is sent | More is computed too.
 # - [x] it stays the same | Right. Both times are proportional to t, and also to d. The ratio depends only on M, f and the accelerator.
 
@@ -355,7 +322,7 @@ d, f = 8192, 28_672  # width and hidden units
 CHIPS = {  # peak in FLOP/s, bytes per second that one device sends (sources: last Deeper section)
     "H100, one per node": (989e12, 50e9),
     "H100, in a node": (989e12, 450e9),
-    "TPU v5e": (197e12, 100e9),
+    "TPU v5e, 16 chips": (197e12, 100e9),
     "TPU v5p": (459e12, 200e9),
 }
 
@@ -372,7 +339,7 @@ for t in (8192, 16384):
     print(f"ratio {communicate / compute:.2f}")
 
 # %% [markdown]
-# The next layer needs the sums, so both times add up. At best, blocks are sent while others are multiplied (first Deeper section), and only the longer time counts. At which M are both equal?
+# The next layer needs the sums, so the two times add up, or at best overlap (first Deeper section). At which M are they equal?
 
 # %%
 chip, d, f = "H100, in a node", 8192, 28_672  # change these and run the cell again
@@ -396,9 +363,11 @@ equal = ", ".join(f"{limit:.1f} ({name})" for name, limit in limits.items())
 plots.show(f"Left: milliseconds of an MLP's forward pass. Right: their ratio, which is 1 at M = {equal}.")
 
 # %% [markdown]
-# In bfloat16, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**. Beyond this limit, communication takes longer, and more devices hardly shorten it.
+# In bfloat16, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**. Beyond this limit, communication takes longer, and more devices hardly help.
 #
-# For f = 28,672, the limit in a node of H100s is 14. Its eight GPUs compute 5.2 times as fast as one if both times add up, and 8 times as fast if they overlap. With one GPU per node, the limit is 2.4, so tensor parallelism usually stays inside a node. On closed rings of TPUs, it is 14 to 16. The backward pass computes twice as much and communicates the same amount, so its limit is almost twice as high.
+# For f = 28,672, the limit in a node of H100s is 14. Its eight GPUs compute 5.2 times as fast as one if both times add up, and 8 times as fast if they overlap. Between nodes, the limit for one GPU is 2.4, so tensor parallelism usually stays inside a node. (Rings through whole nodes are faster: last Deeper section.) On closed rings of TPUs, it is 14 to 16. Attention has a lower limit, 5 to 9. The backward pass computes twice as much and sends the same, so its limit is almost twice as high.
+#
+# In a step, FSDP sends about 6 d f elements of an MLP's weights and gradients, and tensor parallelism 4 t d. So tensor parallelism sends less for fewer than 1.5 f tokens in a group of devices.
 #
 # The core ends here.
 
@@ -447,7 +416,7 @@ with jax.set_mesh(row):
 
 # %%
 VOCABULARY = 40
-table = jax.device_put(draw(VOCABULARY, D), P("model", None))
+table = jax.device_put(draw(VOCABULARY, WIDTH), P("model", None))
 words = jax.device_put(rng.integers(VOCABULARY, size=TOKENS[0]).astype(np.int32), P("data"))
 
 
@@ -475,7 +444,7 @@ def word_loss(table, hidden, words):
     return jnp.mean(jax.nn.logsumexp(scores, axis=1) - right)
 
 
-hidden = jax.device_put(draw(TOKENS[0], D), P("data"))
+hidden = jax.device_put(draw(TOKENS[0], WIDTH), P("data"))
 print_collectives(jax.jit(word_loss).lower(table, hidden, words).compile(), mesh)
 print("gradient:")
 print_collectives(jax.jit(jax.grad(word_loss, argnums=(0, 1))).lower(table, hidden, words).compile(), mesh)
@@ -532,19 +501,19 @@ with jax.set_mesh(cube):
 #
 # The last axis of a mesh varies fastest in the order of the devices. So in this mesh, devices along `model`, which communicate most often, have consecutive numbers. `jax.make_mesh` also takes the topology of TPUs into account.
 #
-# The next figure shows the collectives of a training step of a whole transformer block, also read from its compiled program. It calls the axis of tensor parallelism `tensor`. Its weights are cast after the gather, as in the first program above, so 6,144 elements are all-reduced along `data` before the reduce-scatters. The backward pass has only one all-reduce along `tensor`, between the two layers.
+# The next figure shows the collectives of a training step of a whole transformer block, also read from its compiled program. Its weights are cast after the gather, as in the first program above, so 6,144 elements are all-reduced along `data` before the reduce-scatters. The backward pass has only one all-reduce along `model`, between the two layers.
 #
-# ![Thirteen collectives of one training step of a transformer block on two by two by two devices, in the order of execution. Four all-gathers along fsdp gather the weights. Two all-reduces along tensor add heads and hidden units, and a small one along data and fsdp averages the loss. In the backward pass, an all-reduce along tensor, one along data for all gradients, and four reduce-scatters along fsdp follow.](../images/parallel_step_3d.svg)
+# ![Thirteen collectives of one training step of a transformer block on two by two by two devices, in the order of execution. Four all-gathers along fsdp gather the weights. Two all-reduces along model add heads and hidden units, and a small one along data and fsdp averages the loss. In the backward pass, an all-reduce along model, one along data for all gradients, and four reduce-scatters along fsdp follow.](../images/parallel_step_3d.svg)
 #
 # | kind of parallelism | communicates | how often | its axis should use |
 # |---|---|---|---|
 # | data | gradients | once per step | the slowest network |
-# | FSDP | weights and gradients | for every layer | links of medium speed |
+# | FSDP | weights and gradients | for every layer | medium-speed links |
 # | tensor | activations | several times per layer | the fastest links |
 #
-# FSDP or tensor parallelism? Suppose a group of devices computes an MLP for t tokens in a step. With FSDP, each device gathers the 2 d f weights, usually again in the backward pass (lesson 18), and reduce-scatters their gradients, so it sends about 6 d f elements. With tensor parallelism, it takes part in two all-reduces of t d elements, one in each pass, and sends about 4 t d. So tensor parallelism sends less for fewer than 1.5 f tokens, or about 43,000 for the MLP of the core. However, FSDP can gather the next weights during a computation, while the next layer waits for the sums of tensor parallelism.
+# The core compared 6 d f elements for FSDP with 4 t d for tensor parallelism. With FSDP, each device gathers the 2 d f weights of an MLP, usually again in the backward pass (lesson 18), and reduce-scatters their gradients. With tensor parallelism, it takes part in two all-reduces of t d elements, one in each pass. Both are equal for 1.5 f tokens, or about 43,000 for the MLP of the core. However, FSDP can gather the next weights during a computation, while the next layer waits for the sums of tensor parallelism.
 #
-# *Context parallelism* is yet another kind. Like sequence parallelism, it partitions the tokens, but in attention too, where the devices exchange keys and values.
+# *Context parallelism* is yet another kind. Like sequence parallelism, it partitions the tokens, but in attention too, where the devices exchange keys and values. Some texts use the name sequence parallelism for it.
 #
 # You can also partition one weight along two mesh axes, `P("x", "y")`, without gathering it. The activations are then partitioned along both axes too, and each product needs collectives along both, of smaller shards. [Pope et al. 2022](https://arxiv.org/abs/2211.05102) use such layouts for inference with few tokens, where gathered weights would be much larger than the activations.
 #
@@ -593,7 +562,7 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 # | the functions `f` and `g` of Megatron-LM | `f` is `jax.lax.pcast(x, "model", to="varying")`, and `g` is `jax.lax.psum(y, "model")` |
 # | `flax.linen.with_partitioning` | in NNX, an `out_sharding` in the metadata of a Param |
 #
-# ## Deeper: the rates of the estimate
+# ## Deeper: where the rates come from
 # The core uses these rates, computed from the manufacturers' specifications. Each bandwidth is that of one direction, from one device.
 #
 # | | peak in bfloat16 | one device sends | source |
@@ -603,11 +572,11 @@ for name, own_mesh, block in (("auto", auto, auto_block), ("explicit", mesh, exp
 # | TPU v5e, along one axis | 197 TFLOP/s | 100 GB/s | [Google Cloud](https://cloud.google.com/tpu/docs/v5e): 400 GB/s in both directions, on four links in two axes |
 # | TPU v5p, along one axis | 459 TFLOP/s | 200 GB/s | [Google Cloud](https://cloud.google.com/tpu/docs/v5p): 1,200 GB/s in both directions, on six links in three axes |
 #
-# For TPUs, we assume a closed ring along one axis, on which each device sends in both directions at once. It then sends half of the data over each of its two links along this axis. A link of a TPU v5e sends 50 GB/s, and a link of a TPU v5p sends 100 GB/s. With one direction only, or without a closed ring, use half of this bandwidth. A TPU v5e has closed rings only along an axis of 16 chips, so the limit on a shorter axis is 8.3, and the curve of the figure holds at M = 16 only. If M spans two axes, use twice the bandwidth. A TPU v5p has them only in slices of at least 4 x 4 x 4 chips.
+# For TPUs, we assume a closed ring along one axis, on which each device sends in both directions at once. It then sends half of the data over each of its two links along this axis. A link of a TPU v5e sends 50 GB/s, and a link of a TPU v5p sends 100 GB/s. With one direction only, or without a closed ring, use half of this bandwidth. A TPU v5e has closed rings only along an axis of 16 chips, so the limit on a shorter axis is 8.3, and the curve of the figure holds at M = 16 only. A TPU v5p has closed rings only in slices of at least 4 x 4 x 4 chips. If M spans two axes, use twice the bandwidth.
 #
 # The same formula gives other limits for other parts of a model. A gated MLP has three products, 6 t d f operations, and the same all-reduce. So its limit is 1 + 1.5 f · bandwidth / peak, which is 20.6 in a node of H100s, 22.8 for TPU v5e and 19.7 for TPU v5p. The four products with the weights of attention take 8 t d² operations for one all-reduce, so their limit is 1 + 2 d · bandwidth / peak. With d = 8192, this is 8.5 in a node of H100s, 9.3 for TPU v5e and 8.1 for TPU v5p. With one key head and one value head for every eight query heads, these products take 4.5 t d² operations, and the limit in a node of H100s is 5.2. For a backward pass, which computes twice as much, double bandwidth / peak in these formulas.
 #
-# The scaling book [derives limits on M](https://jax-ml.github.io/scaling-book/training/). All rates are peaks, so real times are usually longer. Switches that add in the network (NVLink SHARP) can shorten an all-reduce. The row "one per node" assumes that each device sends all of its data to another node. Rings through whole nodes leave each node only once and can use all eight network cards (NICs), 400 GB/s together. On two nodes, each node sends the S elements of an all-reduce once, which at M = 16 takes about 0.7 times as long as the computation. So the book derives that tensor parallelism can [span two nodes](https://jax-ml.github.io/scaling-book/gpus/).
+# The scaling book [derives limits on M](https://jax-ml.github.io/scaling-book/training/). It uses about 10% less bandwidth for TPUs, and leaves out the 1. All rates are peaks, so real times are usually longer. Switches that add in the network (NVLink SHARP) can shorten an all-reduce. The row "one per node" assumes that each device sends all of its data to another node. Rings through whole nodes leave each node only once and can use all eight network cards (NICs), 400 GB/s together. On two nodes, each node sends the S elements of an all-reduce once, which at M = 16 takes about 0.7 times as long as the computation. So the book derives that tensor parallelism can [span two nodes](https://jax-ml.github.io/scaling-book/gpus/).
 
 # %% [markdown]
 # ## Summary

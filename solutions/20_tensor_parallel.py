@@ -4,7 +4,7 @@
 #
 # The setup requests eight devices. JAX fixes the number of devices when it first uses them. If the setup fails, restart the kernel and run the setup first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise.
 #
-# The meshes have Auto axes in the first exercise and Explicit axes in all others. In the others, **each check enters its own mesh with `jax.set_mesh`**, so your code can use a bare `P` and omit `mesh=`. Types are written as JAX prints them. For example, `float32[B@data,d]` is an array of shape (B, d) whose first axis is partitioned along `data`. D and M are the numbers of devices along `data` and `model` (in the lesson's code, `D` is the width), and d is the width of a token. The checks use meshes of several sizes. Your function receives whole arrays and may call `jax.shard_map`. Call it inside your function, because in JAX 0.10.2 a function decorated with it keeps the mesh of its first call and raises an error on another mesh.
+# The meshes have Auto axes in the first exercise and Explicit axes in all others. In the others, **each check enters its own mesh with `jax.set_mesh`**, so your code can use a bare `P` and omit `mesh=`. Types are written as JAX prints them. For example, `float32[B@data,d]` is an array of shape (B, d) whose first axis is partitioned along `data`. D and M are the numbers of devices along `data` and `model`, and d is the width of a token. The checks use meshes of several sizes. Your function receives whole arrays and may call `jax.shard_map`. Call it inside your function, because in JAX 0.10.2 a function decorated with it keeps the mesh of its first call and raises an error on another mesh.
 #
 # The checks count the **elements** that a collective returns on one device, because a compiler may merge several collectives into one operation. A collective in a loop counts once for each iteration, if the compiled program states the number of iterations.
 
@@ -110,7 +110,7 @@ def faulty_block(params, x):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `b2` needs `P("model")`, `W3` needs `P("model", None)`, and `b3` stays replicated. The first axis of `x` has one entry for each example.
+# The axis of hidden units of layer 2 occurs in three arrays. Partition it along `model` in all three. The first axis of `x` has one entry for each example.
 #
 # </details>
 
@@ -1328,7 +1328,7 @@ require(
 )
 
 # %% [markdown] why="tp-sequence-norm"
-# An all-gather and a reduce-scatter together send as much as the all-reduce that they replace. The advantage is that the norm and the residual connection need only 1/M of the memory and of the operations on each device. **Next:** A dropout mask after the MLP is also applied to shards. Which random keys would you use, so that tokens on different devices get different masks?
+# An all-gather and a reduce-scatter together send as much as the all-reduce that they replace. The advantage is that the norm and the residual connection need only 1/M of the memory and of the operations on each device. The scale of a norm is replicated but is multiplied by local tokens only, so its gradient is also summed along `model`. JAX inserts this sum, which hand-written code often forgets. **Next:** A dropout mask after the MLP is also applied to shards. Which random keys would you use, so that tokens on different devices get different masks?
 
 
 # %% wrong="tp-sequence-norm" because="Gathers the tokens before the norm, so each device normalizes all of them."
@@ -1461,6 +1461,333 @@ def sequence_parallel(norm, params, x):
         return x + jax.lax.psum_scatter(sums, "model", tiled=True)
 
     return jax.shard_map(on_one_device, out_specs=P("data", "model"))(params, x)
+
+
+# %% [markdown] task="tp-most-devices" stars=2 minutes=15 skills="tp-gated-mlp,tp-sharded-heads"
+# ## How many devices are useful?
+# **Goal.** Tensor parallelism is useful up to the number of devices at which a layer communicates longer than it computes. Find this number for a transformer with any sizes, on any accelerator.
+#
+# **Signature.** `most_devices(d, f, heads, kv_heads, peak, bandwidth)` returns an int: the largest M for which the forward pass of **neither** layer sends longer than it computes. All sizes are ints, and `heads` and `kv_heads` are powers of two. `peak` is in floating-point operations per second of one device, `bandwidth` in bytes per second that one device sends, on a ring. M is a power of two that divides `heads` and `f`.
+#
+# - **MLP.** Two products, of width `d` and with `f` hidden units.
+# - **Attention.** A head has `d / heads` numbers for each token. The products with the weights of the queries and with the last weight have `heads` heads, and those with the weights of keys and of values have `kv_heads` heads. If M is larger than `kv_heads`, a device computes one key head and one value head. Everything else in attention is ignored.
+# - After each of the two layers, the devices all-reduce d numbers of 2 bytes for each token.
+#
+# **Example.** With d = 8192, f = 28,672, 64 heads and 64 key/value heads, a peak of 989e12 and a bandwidth of 450e9, the limits of the lesson are 14.0 for the MLP and 8.5 for attention, so the result is 8. With 8 key/value heads, the second limit is 5.2 and the result is 4.
+#
+# **Judged.** The number, for many sizes and accelerators. It is 1 if two devices send too long already. **Not judged.** The number of tokens does not occur, because both times are proportional to it.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# How many operations does one device perform for one token in each layer, and how many bytes does it send in a ring all-reduce of d numbers?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# A product of a token with a weight `(a, b)` takes 2 a b operations. Compare the two times for each M that is allowed, instead of solving for M, because the key and value heads are no longer divided for large M.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# With heads of size s, the four products of attention take 2 d s operations for each head that a device has. It has heads / M of the first and the last, and the larger of kv_heads / M and 1 of the other two.
+#
+# </details>
+
+
+# %% answer="tp-most-devices"
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    """The largest number of devices for which no layer of a block sends longer than it computes, as an int."""
+    ### BEGIN SOLUTION
+    best = 1
+    for m in (2**i for i in range(heads.bit_length())):
+        if heads % m or f % m:
+            continue
+        mlp = 4 * d * f / m
+        attention = 4 * d * (d // heads) * (heads / m + max(kv_heads / m, 1))
+        sent = 2 * (m - 1) / m * d * 2
+        if sent / bandwidth <= min(mlp, attention) / peak:
+            best = max(best, m)
+    return best
+    ### END SOLUTION
+
+
+# %% check="tp-most-devices" name="example" points=1
+"""The example, with 64 and with 8 key/value heads."""
+got = [ask(most_devices, 8192, 28_672, 64, kv_heads, 989e12, 450e9) for kv_heads in (64, 8)]
+compare(got, [8, 4], label="[the result with 64 key/value heads, with 8]")
+
+# %% hidden="tp-most-devices" name="values" points=2
+"""The right number for many sizes and accelerators."""
+
+
+def limit(d, f, heads, kv_heads, peak, bandwidth):
+    """The number, and how close the closest comparison of two times is."""
+    found, margin = 1, 1.0
+    for m in (2**i for i in range(1, 12)):
+        if heads % m or f % m:
+            continue
+        mlp, attention = 4 * d * f / m, 4 * d * (d // heads) * (heads / m + max(kv_heads / m, 1))
+        ratio = 4 * (m - 1) / m * d / bandwidth * peak / min(mlp, attention)
+        found, margin = m if ratio <= 1 else found, min(margin, abs(ratio - 1))
+    return found, margin
+
+
+rng, cases = inputs.rng(), []
+while len(cases) < 24:
+    heads, size = 2 ** int(rng.integers(3, 8)), 2 ** int(rng.integers(6, 9))
+    kv_heads = heads // 2 ** int(rng.integers(0, 4))
+    f = int(rng.integers(1, 60)) * 2 ** int(rng.integers(0, 11))
+    sizes = heads * size, f, heads, kv_heads, float(rng.uniform(100e12, 2000e12)), float(10 ** rng.uniform(10, 12.5))
+    found, margin = limit(*sizes)
+    if margin > 0.05:
+        cases.append((sizes, found))
+fixed = (
+    ((8192, 28_672, 64, 8, 459e12, 200e9), "if the attention layer limits"),
+    ((8192, 2048, 64, 64, 989e12, 450e9), "if the MLP limits"),
+    ((8192, 4096, 64, 64, 459e12, 160e9), "if two devices send for 0.7 times as long as the MLP computes"),
+    ((8192, 28_676, 64, 64, 459e12, 2000e9), "if f is divisible by 4 but not by 8"),
+    ((8192, 28_672, 64, 64, 989e12, 5e9), "if two devices send too long"),
+    ((16_384, 65_536, 64, 2, 197e12, 700e9), "if there are more devices than key/value heads"),
+)
+for sizes, words in fixed:
+    with case(words):
+        compare(ask(most_devices, *sizes), limit(*sizes)[0], label="the result")
+for sizes, found in cases:
+    d, f, heads, kv_heads, *_ = sizes
+    with case(f"for d = {d:,}, f = {f:,}, {heads} heads and {kv_heads} key/value heads"):
+        compare(ask(most_devices, *sizes), found, label="the result")
+
+# %% [markdown] why="tp-most-devices"
+# Most models are limited by attention, because its weights are smaller than those of the MLP, but both layers all-reduce as many numbers. Fewer key and value heads make it worse: a device computes less, and sends as much. In the backward pass, a device computes twice as much. **Next:** How does the number change if sequence parallelism, an overlap of both times, or 8 bits instead of 16 are used?
+
+
+# %% equivalent="tp-most-devices" because="Two times that are exactly equal do not occur, and rounding would decide about them."
+# moved bound, X <= Y -> X < Y: if sent / bandwidth <= min(mlp, attention) / peak:
+
+
+# %% wrong="tp-most-devices" because="Counts the elements of an all-reduce instead of their bytes."
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    best = 1
+    for m in (2**i for i in range(heads.bit_length())):
+        if heads % m or f % m:
+            continue
+        mlp = 4 * d * f / m
+        attention = 4 * d * (d // heads) * (heads / m + max(kv_heads / m, 1))
+        sent = 2 * (m - 1) / m * d
+        if sent / bandwidth <= min(mlp, attention) / peak:
+            best = max(best, m)
+    return best
+
+
+# %% wrong="tp-most-devices" because="Uses the formula of an all-gather, which sends half as much as an all-reduce."
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    best = 1
+    for m in (2**i for i in range(heads.bit_length())):
+        if heads % m or f % m:
+            continue
+        mlp = 4 * d * f / m
+        attention = 4 * d * (d // heads) * (heads / m + max(kv_heads / m, 1))
+        sent = (m - 1) / m * d * 2
+        if sent / bandwidth <= min(mlp, attention) / peak:
+            best = max(best, m)
+    return best
+
+
+# %% wrong="tp-most-devices" because="Lets each device send the whole all-reduce twice, without the factor (M - 1) / M."
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    best = 1
+    for m in (2**i for i in range(heads.bit_length())):
+        if heads % m or f % m:
+            continue
+        mlp = 4 * d * f / m
+        attention = 4 * d * (d // heads) * (heads / m + max(kv_heads / m, 1))
+        sent = 2 * d * 2
+        if sent / bandwidth <= min(mlp, attention) / peak:
+            best = max(best, m)
+    return best
+
+
+# %% wrong="tp-most-devices" because="Considers the MLP only."
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    best = 1
+    for m in (2**i for i in range(heads.bit_length())):
+        if heads % m or f % m:
+            continue
+        mlp = 4 * d * f / m
+        attention = 4 * d * (d // heads) * (heads / m + max(kv_heads / m, 1))
+        sent = 2 * (m - 1) / m * d * 2
+        if sent / bandwidth <= mlp / peak:
+            best = max(best, m)
+    return best
+
+
+# %% wrong="tp-most-devices" because="Considers attention only."
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    best = 1
+    for m in (2**i for i in range(heads.bit_length())):
+        if heads % m or f % m:
+            continue
+        mlp = 4 * d * f / m
+        attention = 4 * d * (d // heads) * (heads / m + max(kv_heads / m, 1))
+        sent = 2 * (m - 1) / m * d * 2
+        if sent / bandwidth <= attention / peak:
+            best = max(best, m)
+    return best
+
+
+# %% wrong="tp-most-devices" because="Adds both layers, so a slow layer is hidden by a fast one."
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    best = 1
+    for m in (2**i for i in range(heads.bit_length())):
+        if heads % m or f % m:
+            continue
+        mlp = 4 * d * f / m
+        attention = 4 * d * (d // heads) * (heads / m + max(kv_heads / m, 1))
+        sent = 2 * (m - 1) / m * d * 2
+        if 2 * sent / bandwidth <= (mlp + attention) / peak:
+            best = max(best, m)
+    return best
+
+
+# %% wrong="tp-most-devices" because="Divides the key and value heads by any number of devices, although each device computes at least one."
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    best = 1
+    for m in (2**i for i in range(heads.bit_length())):
+        if heads % m or f % m:
+            continue
+        mlp = 4 * d * f / m
+        attention = 4 * d * (d // heads) * (heads / m + kv_heads / m)
+        sent = 2 * (m - 1) / m * d * 2
+        if sent / bandwidth <= min(mlp, attention) / peak:
+            best = max(best, m)
+    return best
+
+
+# %% wrong="tp-most-devices" because="Replicates the key and value heads always."
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    best = 1
+    for m in (2**i for i in range(heads.bit_length())):
+        if heads % m or f % m:
+            continue
+        mlp = 4 * d * f / m
+        attention = 4 * d * (d // heads) * (heads / m + kv_heads)
+        sent = 2 * (m - 1) / m * d * 2
+        if sent / bandwidth <= min(mlp, attention) / peak:
+            best = max(best, m)
+    return best
+
+
+# %% wrong="tp-most-devices" because="Ignores that there may be fewer key and value heads than query heads."
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    best = 1
+    for m in (2**i for i in range(heads.bit_length())):
+        if heads % m or f % m:
+            continue
+        mlp = 4 * d * f / m
+        attention = 4 * d * (d // heads) * (2 * heads / m)
+        sent = 2 * (m - 1) / m * d * 2
+        if sent / bandwidth <= min(mlp, attention) / peak:
+            best = max(best, m)
+    return best
+
+
+# %% wrong="tp-most-devices" because="Counts one operation for each element of a weight, instead of a multiplication and an addition."
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    best = 1
+    for m in (2**i for i in range(heads.bit_length())):
+        if heads % m or f % m:
+            continue
+        mlp = 2 * d * f / m
+        attention = 2 * d * (d // heads) * (heads / m + max(kv_heads / m, 1))
+        sent = 2 * (m - 1) / m * d * 2
+        if sent / bandwidth <= min(mlp, attention) / peak:
+            best = max(best, m)
+    return best
+
+
+# %% wrong="tp-most-devices" because="Counts one product of the MLP."
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    best = 1
+    for m in (2**i for i in range(heads.bit_length())):
+        if heads % m or f % m:
+            continue
+        mlp = 2 * d * f / m
+        attention = 4 * d * (d // heads) * (heads / m + max(kv_heads / m, 1))
+        sent = 2 * (m - 1) / m * d * 2
+        if sent / bandwidth <= min(mlp, attention) / peak:
+            best = max(best, m)
+    return best
+
+
+# %% wrong="tp-most-devices" because="Does not require that M divides f."
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    best = 1
+    for m in (2**i for i in range(heads.bit_length())):
+        if heads % m:
+            continue
+        mlp = 4 * d * f / m
+        attention = 4 * d * (d // heads) * (heads / m + max(kv_heads / m, 1))
+        sent = 2 * (m - 1) / m * d * 2
+        if sent / bandwidth <= min(mlp, attention) / peak:
+            best = max(best, m)
+    return best
+
+
+# %% wrong="tp-most-devices" because="Allows no more devices than key and value heads."
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    best = 1
+    for m in (2**i for i in range(heads.bit_length())):
+        if kv_heads % m or f % m:
+            continue
+        mlp = 4 * d * f / m
+        attention = 4 * d * (d // heads) * (heads / m + max(kv_heads / m, 1))
+        sent = 2 * (m - 1) / m * d * 2
+        if sent / bandwidth <= min(mlp, attention) / peak:
+            best = max(best, m)
+    return best
+
+
+# %% wrong="tp-most-devices" because="Returns the real limit of the formulas, rounded down, which need not be a power of two."
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    mlp = 1 + f * bandwidth / peak
+    attention = 1 + (d + d // heads * kv_heads) * bandwidth / peak
+    return max(1, min(heads, int(mlp), int(attention)))
+
+
+# %% wrong="tp-most-devices" because="Raises an error if two devices send too long."
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    found = []
+    for m in (2**i for i in range(heads.bit_length())):
+        if heads % m or f % m:
+            continue
+        mlp = 4 * d * f / m
+        attention = 4 * d * (d // heads) * (heads / m + max(kv_heads / m, 1))
+        sent = 2 * (m - 1) / m * d * 2
+        if sent / bandwidth <= min(mlp, attention) / peak:
+            found.append(m)
+    return max(m for m in found if m > 1)
+
+
+# %% right="tp-most-devices"
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    def is_useful(m):
+        per_head = 2 * d * d / heads
+        own_heads, own_kv = heads // m, max(1, kv_heads // m)
+        operations = min(2 * 2 * d * f / m, 2 * per_head * own_heads + 2 * per_head * own_kv)
+        seconds = 4 * d * (m - 1) / (m * bandwidth)
+        return seconds * peak <= operations
+
+    allowed = [m for m in range(1, heads + 1) if math.gcd(heads, f) % m == 0]
+    return max(m for m in allowed if is_useful(m))
+
+
+# %% right="tp-most-devices"
+def most_devices(d, f, heads, kv_heads, peak, bandwidth):
+    m = np.array([1 << i for i in range(heads.bit_length()) if (heads | f) & ((1 << i) - 1) == 0])
+    send = 4 * d * (1 - 1 / m) / bandwidth
+    size = d / heads
+    compute = np.minimum(f / m, size * heads / m + size * np.maximum(kv_heads / m, 1)) * 4 * d / peak
+    return int(m[send <= compute].max())
 
 
 # %% [markdown] task="tp-ring-matmul" stars=3 minutes=30 skills="tp-gated-mlp,shardmap-ring-all-reduce"

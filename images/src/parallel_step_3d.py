@@ -21,14 +21,14 @@ from grader.learning.inspection import axes_of_groups
 from grader.program.hlo import collectives_and_groups
 
 BATCH, TOKENS, WIDTH, HEADS, SIZE, HIDDEN = 8, 16, 32, 4, 8, 128
-COLOURS = {("data",): RESULT, ("fsdp",): MAPPED, ("tensor",): SHARED, ("data", "fsdp"): PLAIN}
-# The axis of each weight that `fsdp` partitions, to be gathered. Heads and hidden units are partitioned along `tensor`.
+COLOURS = {("data",): RESULT, ("fsdp",): MAPPED, ("model",): SHARED, ("data", "fsdp"): PLAIN}
+# The axis of each weight that `fsdp` partitions, to be gathered. Heads and hidden units are partitioned along `model`.
 GATHERED = {"qkv": 1, "o": 2, "up": 0, "down": 1}
 SPECS = {
-    "qkv": P(None, "fsdp", "tensor"),
-    "o": P("tensor", None, "fsdp"),
-    "up": P("fsdp", "tensor"),
-    "down": P("tensor", "fsdp"),
+    "qkv": P(None, "fsdp", "model"),
+    "o": P("model", None, "fsdp"),
+    "up": P("fsdp", "model"),
+    "down": P("model", "fsdp"),
 }
 
 
@@ -51,7 +51,7 @@ def loss(params, x, y):  # type: ignore[no-untyped-def]
 def local_loss(params, x, y):  # type: ignore[no-untyped-def]
     """The loss in the code of one device: its examples, its shards of the weights."""
     whole = {n: jax.lax.all_gather(w, "fsdp", axis=GATHERED[n], tiled=True) for n, w in params.items()}
-    add, cast = (lambda x: jax.lax.psum(x, "tensor")), (lambda x: jax.lax.pcast(x, "tensor", to="varying"))
+    add, cast = (lambda x: jax.lax.psum(x, "model")), (lambda x: jax.lax.pcast(x, "model", to="varying"))
     return jax.lax.pmean(jnp.mean((block(whole, x, add, cast) - y) ** 2), ("data", "fsdp"))
 
 
@@ -65,7 +65,7 @@ def step(loss):  # type: ignore[no-untyped-def]
 
 devices.start(8)
 jax.config.update("jax_default_matmul_precision", "highest")
-mesh = devices.mesh((2, 2, 2), ("data", "fsdp", "tensor"), explicit=True)
+mesh = devices.mesh((2, 2, 2), ("data", "fsdp", "model"), explicit=True)
 rng = np.random.default_rng(20)
 shapes = {"qkv": (3, WIDTH, HEADS, SIZE), "o": (HEADS, SIZE, WIDTH), "up": (WIDTH, HIDDEN), "down": (HIDDEN, WIDTH)}
 params = {n: (rng.normal(size=s) / math.sqrt(WIDTH)).astype(np.float32) for n, s in shapes.items()}
@@ -96,7 +96,7 @@ for number, coordinates in enumerate(np.ndindex(*mesh.devices.shape)):
     axes.add_patch(Rectangle((0.5, y_of - 0.2), 0.4, 0.4, facecolor=DEVICES[number], edgecolor=INK, linewidth=0.8))
     words(axes, 0.7, y_of, str(number), size=9)
     words(axes, 1.1, y_of, " ".join(map(str, coordinates)), size=9, align="left", code=True, colour=QUIET)
-words(axes, 1.1, TOP - 0.5, "data fsdp tensor", size=7.5, align="left", code=True, colour=QUIET)
+words(axes, 1.1, TOP - 0.5, "data fsdp model", size=7.5, align="left", code=True, colour=QUIET)
 for column, (one, groups) in enumerate(found):
     along = axes_of_groups(groups, mesh)
     middle = LEFT + (column + 0.5) * STEP
@@ -118,7 +118,7 @@ axes.annotate(
 words(axes, LEFT + 0.1, TOP + 7 * ROW + 1.2, "order of execution", size=8.5, align="left", colour=QUIET)
 MEANINGS = {
     ("fsdp",): "along fsdp: weights are gathered, and gradients reduce-scattered",
-    ("tensor",): "along tensor: sums over heads and hidden units",
+    ("model",): "along model: sums over heads and hidden units",
     ("data",): "along data: gradients of the replicas",
     ("data", "fsdp"): "along data and fsdp: the loss",
 }
