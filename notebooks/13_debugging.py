@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 13 · Debugging: from a symptom to its cause
 #
-# *The core takes about 30 minutes. Eleven "Deeper" sections can be skipped. Then do [the exercises](../exercises/13_debugging/13_debugging.ipynb).* After the core you can find the step, the example and the operation that produce a NaN, print values from a compiled function, detect silent mistakes with `checkify`, and read the traceback of a transformed function.
+# *The core takes about 30 minutes. The eleven "Deeper" sections are optional, but two exercises need one of them. Then do [the exercises](../exercises/13_debugging/13_debugging.ipynb).* After the core you can find the step, the example and the operation that produce a NaN, print values from a compiled function, detect silent mistakes with `checkify`, and read the traceback of a transformed function.
 #
 # **Prerequisites.** Tracing (02), `jit` (03), `grad` (04), `vmap` (05) and control flow (08). Answer these questions from memory.
 #
@@ -641,7 +641,7 @@ plots.show_shardings({"x": placed, "x.T @ x": product(placed)}, "The argument an
 
 # %% [markdown]
 # ## Deeper: a field guide to slow tracing and compilation
-# Start with `JAX_LOG_COMPILES=1`. The log contains the seconds of each stage for each compiled function (03). What to look for:
+# *The exercise "A slow start" needs this section.* Start with `JAX_LOG_COMPILES=1`. The log contains the seconds of each stage for each compiled function (03). What to look for:
 #
 # | in the log | cause | fix |
 # |---|---|---|
@@ -737,7 +737,7 @@ print("lines with tanh:", listed.count(" tanh "), " with cos:", listed.count(" c
 # Sixty layers give sixty copies of the operations. A `scan` over stacked weights contains one copy (08). Lesson 02 measures how the compile time grows with the number of operations.
 #
 # ## Deeper: options that turn silent choices into errors
-# These options are useful in tests. Each is also an environment variable, such as `JAX_NUMPY_RANK_PROMOTION=raise`.
+# *The exercise "A loss that never gets low" needs this section.* These options are useful in tests. Each is also an environment variable, such as `JAX_NUMPY_RANK_PROMOTION=raise`.
 
 # %%
 strict = {
