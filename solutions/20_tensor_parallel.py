@@ -854,16 +854,16 @@ def repaired_block(params, x):
     return x + params["b2"] + jax.shard_map(on_one_device, in_specs=specs, out_specs=P("data"))(params, x)
 
 
-# %% [markdown] task="tp-sharded-heads" stars=2 minutes=12 skills="tp-gated-mlp"
+# %% [markdown] task="tp-sharded-heads" stars=2 minutes=20 skills="tp-gated-mlp"
 # ## Attention heads on several devices
 # **Goal.** Partition attention by heads. Several query heads share one key head and one value head, as in most current language models. This is called *grouped-query attention*.
 #
-# **Signature.** `sharded_heads(params, x)` takes a dict and tokens, and returns a result of the type of `x`. There are H query heads, G key heads and G value heads, each of width k. H is a multiple of G, and M divides G.
+# **Signature.** `sharded_heads(params, x)` takes a dict and tokens, and returns a result of the type of `x`. There are H query heads, G key heads and G value heads, each of width k. H is a multiple of G and of M. Either M divides G, or M is a multiple of G and the weights of keys and values are replicated.
 #
 # | argument | type |
 # |---|---|
 # | `params["q"]` | `float32[d,H@model,k]` |
-# | `params["k"]`, `params["v"]` | `float32[d,G@model,k]` |
+# | `params["k"]`, `params["v"]` | `float32[d,G@model,k]`, or `float32[d,G,k]` if G is smaller than M |
 # | `params["o"]` | `float32[H@model,k,d]` |
 # | `x` | `float32[B@data,T,d]` |
 #
@@ -881,17 +881,17 @@ def repaired_block(params, x):
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# A device has H / M query heads and G / M key and value heads. Does it have the key head of each of its query heads?
+# A device has H / M query heads. If M divides G, does it have the key head of each of them? If G is smaller than M, how many key heads do its query heads use?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Each head is computed on one device. Only the sum over the heads needs other devices. Inside `jax.shard_map`, write attention for the local heads.
+# Each head is computed on one device. Only the sum over the heads needs other devices. Inside `jax.shard_map`, write attention for the local heads. If G is smaller than M, all query heads of a device use the same key head, and M / G devices next to each other use the same one.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `jnp.repeat(keys, H // G, axis=...)` gives each query head its key head. The local ratio of heads is the same as the global one. End with `jax.lax.psum(jnp.einsum("bthk,hkd->btd", ...), "model")`.
+# `jnp.repeat(keys, H // G, axis=...)` gives each query head its key head. The local ratio of heads is the same as the global one. For G smaller than M, first repeat each replicated weight M / G times along its head axis and partition the result with `jax.reshard`, which communicates nothing. End with `jax.lax.psum(jnp.einsum("bthk,hkd->btd", ...), "model")`.
 #
 # </details>
 
@@ -900,6 +900,10 @@ def repaired_block(params, x):
 def sharded_heads(params, x):
     """Grouped-query attention for x float32[B@data,T,d], with heads partitioned along model; the type of x."""
     ### BEGIN SOLUTION
+    M, G = jax.sharding.get_abstract_mesh().shape["model"], params["k"].shape[1]
+    if G < M:  # a copy of its key and value head for each device
+        copies = {name: jnp.repeat(params[name], M // G, axis=1) for name in "kv"}
+        params = params | {name: jax.reshard(copy, P(None, "model")) for name, copy in copies.items()}
 
     def on_one_device(params, x):
         q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
@@ -954,6 +958,8 @@ for along_data, along_model, groups, each, words in (
     (4, 2, 2, 3, "with three query heads for each key head"),
     (2, 3, 6, 2, "with two key heads on each device"),
     (1, 4, 4, 1, "with as many key heads as query heads"),
+    (2, 4, 2, 6, "with one key head for two of four devices"),
+    (1, 6, 1, 6, "with a single key head"),
 ):
     mesh, H, B = grid(along_data, along_model), groups * each, along_data * int(rng.integers(1, 3))
     T, k, d = (int(size) for size in rng.permutation([3, 4, 5, 6, 7])[:3])
@@ -962,7 +968,9 @@ for along_data, along_model, groups, each, words in (
     numbers = 2 * rng.normal(size=(B, T, d)).astype(np.float32)
     with case(words):
         with jax.set_mesh(mesh):
-            placed = {n: place(mesh, w, *(("model",) if n == "o" else (None, "model"))) for n, w in params.items()}
+            entries = {"q": (None, "model"), "o": ("model",)}
+            entries |= dict.fromkeys("kv", () if groups < along_model else (None, "model"))
+            placed = {name: place(mesh, w, *entries[name]) for name, w in params.items()}
             x = place(mesh, numbers, "data")
             made = program(sharded_heads, placed, x)
             result = made.run(placed, x)
@@ -985,11 +993,15 @@ for along_data, along_model, groups, each, words in (
         )
 
 # %% [markdown] why="tp-sharded-heads"
-# Heads are independent until the output product adds them, so they correspond to the hidden units of an MLP. The products for queries, keys and values are partitioned by columns, and the output product by rows. **Next:** With G = 4 key heads and M = 8 devices, which weights would you replicate, and what would each device store?
+# Heads are independent until the output product adds them, so they correspond to the hidden units of an MLP. The products for queries, keys and values are partitioned by columns, and the output product by rows. If there are fewer key heads than devices, several devices compute the same keys and values. **Next:** In the backward pass, the gradients of these copies have to be added. Which collective does JAX insert for them, and along which devices?
 
 
 # %% wrong="tp-sharded-heads" because="Repeats the key heads as a whole instead of each one, so query head h uses key head h % G."
 def sharded_heads(params, x):
+    M, G = jax.sharding.get_abstract_mesh().shape["model"], params["k"].shape[1]
+    if G < M:  # a copy of its key and value head for each device
+        copies = {name: jnp.repeat(params[name], M // G, axis=1) for name in "kv"}
+        params = params | {name: jax.reshard(copy, P(None, "model")) for name, copy in copies.items()}
     def on_one_device(params, x):
         q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
         k, v = (jnp.tile(array, (1, 1, q.shape[2] // array.shape[2], 1)) for array in (k, v))
@@ -1002,6 +1014,10 @@ def sharded_heads(params, x):
 
 # %% wrong="tp-sharded-heads" because="Uses the first key and value head of each device for all of its query heads."
 def sharded_heads(params, x):
+    M, G = jax.sharding.get_abstract_mesh().shape["model"], params["k"].shape[1]
+    if G < M:  # a copy of its key and value head for each device
+        copies = {name: jnp.repeat(params[name], M // G, axis=1) for name in "kv"}
+        params = params | {name: jax.reshard(copy, P(None, "model")) for name, copy in copies.items()}
     def on_one_device(params, x):
         q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
         scores = jnp.einsum("bthk,bsk->bhts", q, k[:, :, 0]) / math.sqrt(q.shape[3])
@@ -1013,6 +1029,10 @@ def sharded_heads(params, x):
 
 # %% wrong="tp-sharded-heads" because="Does not add the contributions of the devices. Each has those of its own heads only."
 def sharded_heads(params, x):
+    M, G = jax.sharding.get_abstract_mesh().shape["model"], params["k"].shape[1]
+    if G < M:  # a copy of its key and value head for each device
+        copies = {name: jnp.repeat(params[name], M // G, axis=1) for name in "kv"}
+        params = params | {name: jax.reshard(copy, P(None, "model")) for name, copy in copies.items()}
     def on_one_device(params, x):
         q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
         k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
@@ -1025,6 +1045,10 @@ def sharded_heads(params, x):
 
 # %% wrong="tp-sharded-heads" because="Averages the contributions of the devices instead of adding them."
 def sharded_heads(params, x):
+    M, G = jax.sharding.get_abstract_mesh().shape["model"], params["k"].shape[1]
+    if G < M:  # a copy of its key and value head for each device
+        copies = {name: jnp.repeat(params[name], M // G, axis=1) for name in "kv"}
+        params = params | {name: jax.reshard(copy, P(None, "model")) for name, copy in copies.items()}
     def on_one_device(params, x):
         q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
         k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
@@ -1037,6 +1061,10 @@ def sharded_heads(params, x):
 
 # %% wrong="tp-sharded-heads" because="Computes the softmax over the queries instead of the keys."
 def sharded_heads(params, x):
+    M, G = jax.sharding.get_abstract_mesh().shape["model"], params["k"].shape[1]
+    if G < M:  # a copy of its key and value head for each device
+        copies = {name: jnp.repeat(params[name], M // G, axis=1) for name in "kv"}
+        params = params | {name: jax.reshard(copy, P(None, "model")) for name, copy in copies.items()}
     def on_one_device(params, x):
         q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
         k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
@@ -1049,6 +1077,10 @@ def sharded_heads(params, x):
 
 # %% wrong="tp-sharded-heads" because="Scales the scores by the size of a token instead of the size of a head."
 def sharded_heads(params, x):
+    M, G = jax.sharding.get_abstract_mesh().shape["model"], params["k"].shape[1]
+    if G < M:  # a copy of its key and value head for each device
+        copies = {name: jnp.repeat(params[name], M // G, axis=1) for name in "kv"}
+        params = params | {name: jax.reshard(copy, P(None, "model")) for name, copy in copies.items()}
     def on_one_device(params, x):
         q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
         k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
@@ -1061,6 +1093,10 @@ def sharded_heads(params, x):
 
 # %% wrong="tp-sharded-heads" because="Leaves out the scale of the scores."
 def sharded_heads(params, x):
+    M, G = jax.sharding.get_abstract_mesh().shape["model"], params["k"].shape[1]
+    if G < M:  # a copy of its key and value head for each device
+        copies = {name: jnp.repeat(params[name], M // G, axis=1) for name in "kv"}
+        params = params | {name: jax.reshard(copy, P(None, "model")) for name, copy in copies.items()}
     def on_one_device(params, x):
         q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
         k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
@@ -1073,6 +1109,10 @@ def sharded_heads(params, x):
 
 # %% wrong="tp-sharded-heads" because="Adds the heads of a device after the all-reduce, which then communicates the result of every head."
 def sharded_heads(params, x):
+    M, G = jax.sharding.get_abstract_mesh().shape["model"], params["k"].shape[1]
+    if G < M:  # a copy of its key and value head for each device
+        copies = {name: jnp.repeat(params[name], M // G, axis=1) for name in "kv"}
+        params = params | {name: jax.reshard(copy, P(None, "model")) for name, copy in copies.items()}
     def on_one_device(params, x):
         q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
         k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
@@ -1085,6 +1125,10 @@ def sharded_heads(params, x):
 
 # %% wrong="tp-sharded-heads" because="Gathers the heads of all devices before the output product, and the output matrix too."
 def sharded_heads(params, x):
+    M, G = jax.sharding.get_abstract_mesh().shape["model"], params["k"].shape[1]
+    if G < M:  # a copy of its key and value head for each device
+        copies = {name: jnp.repeat(params[name], M // G, axis=1) for name in "kv"}
+        params = params | {name: jax.reshard(copy, P(None, "model")) for name, copy in copies.items()}
     def on_one_device(params, x):
         q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
         k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
@@ -1099,6 +1143,10 @@ def sharded_heads(params, x):
 
 # %% wrong="tp-sharded-heads" because="Gathers the keys and values of all heads on each device, although each device has those that its query heads need."
 def sharded_heads(params, x):
+    M, G = jax.sharding.get_abstract_mesh().shape["model"], params["k"].shape[1]
+    if G < M:  # a copy of its key and value head for each device
+        copies = {name: jnp.repeat(params[name], M // G, axis=1) for name in "kv"}
+        params = params | {name: jax.reshard(copy, P(None, "model")) for name, copy in copies.items()}
     def on_one_device(params, x):
         q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
         ratio, mine = q.shape[2] // k.shape[2], jax.lax.axis_index("model") * q.shape[2] + jnp.arange(q.shape[2])
@@ -1112,6 +1160,10 @@ def sharded_heads(params, x):
 
 # %% wrong="tp-sharded-heads" because="Adds the scores of the heads of all devices, but each head has its own softmax."
 def sharded_heads(params, x):
+    M, G = jax.sharding.get_abstract_mesh().shape["model"], params["k"].shape[1]
+    if G < M:  # a copy of its key and value head for each device
+        copies = {name: jnp.repeat(params[name], M // G, axis=1) for name in "kv"}
+        params = params | {name: jax.reshard(copy, P(None, "model")) for name, copy in copies.items()}
     def on_one_device(params, x):
         q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
         k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
@@ -1122,8 +1174,40 @@ def sharded_heads(params, x):
     return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
 
 
+# %% wrong="tp-sharded-heads" because="Treats replicated key heads as if they were partitioned, so each device uses the first of them."
+def sharded_heads(params, x):
+    def on_one_device(params, x):
+        q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
+        k, v = (jnp.repeat(array, max(1, q.shape[2] // array.shape[2]), axis=2)[:, :, : q.shape[2]] for array in (k, v))
+        scores = jnp.einsum("bthk,bshk->bhts", q, k) / math.sqrt(q.shape[3])
+        heads = jnp.einsum("bhts,bshk->bthk", jax.nn.softmax(scores, axis=-1), v)
+        return jax.lax.psum(jnp.einsum("bthk,hkd->btd", heads, params["o"]), "model")
+
+    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
+
+
+# %% wrong="tp-sharded-heads" because="Copies the key heads as a whole instead of each one, so neighbouring devices get different key heads."
+def sharded_heads(params, x):
+    M, G = jax.sharding.get_abstract_mesh().shape["model"], params["k"].shape[1]
+    if G < M:  # a copy of its key and value head for each device
+        copies = {name: jnp.tile(params[name], (1, M // G, 1)) for name in "kv"}
+        params = params | {name: jax.reshard(copy, P(None, "model")) for name, copy in copies.items()}
+    def on_one_device(params, x):
+        q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
+        k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
+        scores = jnp.einsum("bthk,bshk->bhts", q, k) / math.sqrt(q.shape[3])
+        heads = jnp.einsum("bhts,bshk->bthk", jax.nn.softmax(scores, axis=-1), v)
+        return jax.lax.psum(jnp.einsum("bthk,hkd->btd", heads, params["o"]), "model")
+
+    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
+
+
 # %% right="tp-sharded-heads"
 def sharded_heads(params, x):
+    M, G = jax.sharding.get_abstract_mesh().shape["model"], params["k"].shape[1]
+    if G < M:  # a copy of its key and value head for each device
+        copies = {name: jnp.repeat(params[name], M // G, axis=1) for name in "kv"}
+        params = params | {name: jax.reshard(copy, P(None, "model")) for name, copy in copies.items()}
     def on_one_device(params, x):
         queries, keys, values = (jnp.tensordot(x, params[name], 1) for name in ("q", "k", "v"))
         heads = jax.nn.dot_product_attention(queries, keys, values)  # also handles groups of query heads
@@ -1135,6 +1219,10 @@ def sharded_heads(params, x):
 
 # %% right="tp-sharded-heads"
 def sharded_heads(params, x):
+    M, G = jax.sharding.get_abstract_mesh().shape["model"], params["k"].shape[1]
+    if G < M:  # a copy of its key and value head for each device
+        copies = {name: jnp.repeat(params[name], M // G, axis=1) for name in "kv"}
+        params = params | {name: jax.reshard(copy, P(None, "model")) for name, copy in copies.items()}
     (d, H, k), G = params["q"].shape, params["k"].shape[1]
     grouped = P(None, "model", None, None)
     wq = params["q"].reshape(d, G, H // G, k, out_sharding=grouped)
@@ -1144,6 +1232,26 @@ def sharded_heads(params, x):
     weights = jax.nn.softmax(jnp.einsum("btgrk,bsgk->bgrts", q, keys) / k**0.5, axis=-1)
     heads = jnp.einsum("bgrts,bsgk->btgrk", weights, values)
     return jnp.einsum("btgrk,grkd->btd", heads, wo, out_sharding=P("data"))
+
+
+# %% right="tp-sharded-heads"
+def sharded_heads(params, x):
+    groups, each = params["k"].shape[1], params["q"].shape[1] // params["k"].shape[1]
+
+    def on_one_device(params, x):
+        place, own = jax.lax.axis_index("model"), params["q"].shape[1]
+        first = 0 if params["k"].shape[1] == groups else place * params["k"].shape[1]
+        of_query = (place * own + jnp.arange(own)) // each - first  # the local key head of each local query head
+        wk, wv = params["k"][:, of_query], params["v"][:, of_query]
+
+        def one_head(wq, wk, wv, wo):
+            scores = jnp.einsum("btk,bsk->bts", x @ wq, x @ wk) / math.sqrt(wq.shape[1])
+            return jax.nn.softmax(scores) @ (x @ wv) @ wo
+
+        heads = jax.vmap(one_head, in_axes=(1, 1, 1, 0))(params["q"], wk, wv, params["o"])
+        return jax.lax.psum(heads.sum(0), "model")
+
+    return jax.shard_map(on_one_device, out_specs=P("data"))(params, x)
 
 
 # %% [markdown] task="tp-sequence-norm" stars=2 minutes=20 skills="tp-gated-mlp,tp-sharded-heads,shardmap-fsdp-layer"
