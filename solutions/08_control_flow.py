@@ -309,6 +309,26 @@ def train_n_steps(loss, params, xs, ys, rate, n):
     return params, losses
 
 
+# %% wrong="control-train" because="Writes out 64 steps in jitted functions that call each other twice, inside a scan with one iteration."
+def train_n_steps(loss, params, xs, ys, rate, n):
+    slope_of = jax.value_and_grad(loss)
+
+    def step(carry):
+        params, losses, i = carry
+        value, slopes = slope_of(params, xs, ys)
+        rate_now = jnp.where(i < n, rate, 0.0)
+        params = jax.tree.map(lambda p, g: p - rate_now * g, params, slopes)
+        return params, losses.at[i].set(value), i + 1
+
+    def twice(function):
+        return jax.jit(lambda carry: function(function(carry)))
+
+    for _ in range(6):
+        step = twice(step)
+    carry, _ = jax.lax.scan(lambda carry, _: (step(carry), None), (params, jnp.zeros(64), 0), None, length=1)
+    return carry[0], carry[1][:n]
+
+
 # %% right="control-train"
 def train_n_steps(loss, params, xs, ys, rate, n):
     def step(i, carry):
@@ -1964,6 +1984,20 @@ def implicit_sqrt(a):
     for _ in range(20):
         y = (y + a / y) / 2
     return y + 0 * jax.lax.stop_gradient(newton_sqrt(jax.lax.stop_gradient(a)))
+
+
+# %% wrong="control-implicit" because="Searches again for each factor of the rule, in a jitted function that the program contains once and calls three times."
+search = jax.jit(newton_sqrt)
+
+
+@jax.custom_jvp
+def implicit_sqrt(a):
+    return search(a)
+
+
+@implicit_sqrt.defjvp
+def moves(values, pushes):
+    return implicit_sqrt(*values), pushes[0] / (implicit_sqrt(*values) + implicit_sqrt(*values))
 
 
 # %% right="control-implicit"

@@ -1123,6 +1123,25 @@ def running_stats(xs, decay):
     return rows, mean[...], var[...]
 
 
+# %% wrong="state-running-stats" because="Scans twice, once for the means and once for the variances, in a jitted function that the program contains once."
+@jax.jit
+def ema(xs, start, decay):
+    ref = jax.new_ref(start)
+
+    def one(_, x):
+        ref[...] = decay * ref[...] + (1 - decay) * x
+        return None, ref[...]
+
+    return jax.lax.scan(one, None, xs)[1]
+
+
+def running_stats(xs, decay):
+    decay = jnp.asarray(decay)
+    means = ema(xs, jnp.zeros_like(xs[0]), decay)
+    variances = ema((xs - means) ** 2, jnp.ones_like(xs[0]), decay)
+    return (xs - means) / jnp.sqrt(variances + 1e-5), means[-1], variances[-1]
+
+
 # %% right="state-running-stats"
 @jax.jit
 def running_stats(xs, decay):

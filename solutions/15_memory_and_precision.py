@@ -2110,6 +2110,23 @@ def simulate(step, params, state, forces, segment):
     return run(state, (params, forces[count * segment :]))[0]
 
 
+# %% wrong="memory-remat-scan" because="Calls a jitted segment in a Python loop, so the program grows with the number of segments."
+def simulate(step, params, state, forces, segment):
+    whole = len(forces) // segment
+
+    def run(params, state, forces):
+        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+
+    @jax.jit
+    @jax.checkpoint
+    def run_segment(params, state, forces, i):
+        return run(params, state, jax.lax.dynamic_slice_in_dim(forces, i * segment, segment))
+
+    for i in range(whole):
+        state = run_segment(params, state, forces, i)
+    return jax.checkpoint(run)(params, state, forces[whole * segment :])
+
+
 # %% right="memory-remat-scan"
 def simulate(step, params, state, forces, segment):
     one = jax.checkpoint(lambda state, force: (step(params, state, force), None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import math
 from collections.abc import Callable
 from typing import Any
@@ -301,9 +302,36 @@ def test_operations_are_counted_one_by_one() -> None:
     assert operations(stablehlo(lambda x: x.sum(), (3,))) == 1
     # while; a slice, a reshape and a compare in its condition; an add in its body
     assert operations(stablehlo(lambda x: lax.while_loop(lambda c: c[0] < 9, lambda c: c + c, x), (3,))) == 5
-    # two calls of one function with a sine
-    twice = jax.jit(jnp.sin)
-    assert operations(stablehlo(lambda x: twice(twice(x)), (3,))) == 3
+
+
+def test_what_is_called_n_times_counts_n_times() -> None:
+    """Else an inner `jit` would hide a loop that is repeated, or operations that are written out."""
+
+    def search(x: jax.Array) -> jax.Array:
+        return lax.while_loop(lambda c: c.sum() < 9, lambda c: c + c, x)
+
+    inner = jax.jit(search)
+    nested = jax.jit(lambda x: inner(inner(x)))
+    for function, times in ((search, 1), (inner, 1), (lambda x: inner(x) + inner(x), 2), (nested, 2)):
+        assert loops(stablehlo(function, (4,))) == times
+    assert loops(stablehlo(lambda x: nested(nested(x)), (4,))) == 4
+    sine = jax.jit(jnp.sin)
+    assert operations(stablehlo(lambda x: sine(sine(x)), (3,))) == 2
+
+    def deeper(x: jax.Array, depth: int) -> jax.Array:
+        for _ in range(depth):
+            inside = sine if depth == 1 else jax.jit(lambda x: deeper(x, depth - 1))
+            x = inside(inside(x))
+        return x
+
+    assert operations(stablehlo(lambda x: deeper(x, 3), (3,))) == 2**3 * 3 * 2
+
+
+def test_names_of_functions_hide_no_call() -> None:
+    text = stablehlo(lambda x: jax.jit(lambda y: lax.fori_loop(0, 3, lambda i, y: y * i, y))(x) * 2, (4,))
+    (name,) = {one for one in re.findall(r"call @(\w+)", text)}
+    for other in ('"a b"', '"a\\22(b"', '"call @main("', "a.b$c-d"):
+        assert loops(text.replace(f"@{name}(", f"@{other}(")) == 1
 
 
 def test_numbers_that_happen_to_be_equal_change_no_count() -> None:

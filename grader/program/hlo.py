@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -15,10 +16,11 @@ _FUSION = re.compile(r" fusion\(.*?, kind=\w+,.*? calls=%?([\w.\-]+)")
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?(%?[\w.\-]+) = (.+?) (" + "|".join(KINDS) + r")(-start)?\(", re.M)
 _CALLED = re.compile(r"(?:to_apply|calls|body|condition|\w+_computations?)=(\{[^}]*\}|%?[\w.\-]+)")
 _TYPE = re.compile(r"\b([a-z]+[0-9]*[a-z0-9]*)\[([0-9,]*)\]")
-_OPERATION = re.compile(
-    r'^\s*(?:%\S+ = )?(?:"?(?:stablehlo|chlo|sdy)\.(?!(?:constant|return|mesh)\b)\w|(?:func\.)?call @)', re.M
-)
+_OPERATION = re.compile(r'^\s*(?:%\S+ = )?"?(?:stablehlo|chlo|sdy)\.(?!(?:constant|return|mesh)\b)\w', re.M)
 _LOOP = re.compile(r'^\s*(?:%\S+ = )?"?stablehlo\.while\b', re.M)
+_SYMBOL = r'(@(?:[\w.$\-]+|"(?:[^"\\]|\\.)*"))\('
+_FUNCTION = re.compile(rf"^\s*func\.func (?:\w+ )?{_SYMBOL}", re.M)
+_CALL = re.compile(rf"^\s*(?:%\S+ = )?(?:func\.)?call {_SYMBOL}", re.M)
 _ENTRY = re.compile(r"^HloModule .*\bentry_computation_layout=\{\((.*?)\)->(.*?)\}(?:$|, \w+=)", re.M)
 _ALIAS = re.compile(r"\{[\d, ]*\}: \((\d+), \{[\d, ]*\}")
 _TRIPS = re.compile(r'"known_trip_count":\s*\{"n":\s*"(\d+)"\}')  # in a string of a scope's name, quotes are escaped
@@ -202,15 +204,32 @@ def _groups(line: str, kind: str, devices: int) -> Groups:
 
 
 def loops(module: str) -> int:
-    """Counts the while loops in StableHLO text (`scan`, `fori_loop` and `while_loop` each lower to one)."""
-    return len(_LOOP.findall(module))
+    """Counts the while loops in StableHLO text (`scan`, `fori_loop` and `while_loop` each lower to one), with every
+    call written out."""
+    return _written_out(module, _LOOP)
 
 
 def operations(module: str) -> int:
-    """Counts the StableHLO operations and calls in a module's text, but no constants: its size before optimization."""
+    """Counts the StableHLO operations in a module's text, but no constants: its size before optimization.
+
+    Calls are written out: a function that `jit` has compiled once and that is called n times counts n times.
+    """
     # An exported program has equal constants once: a number that comes from a size may equal another at one size alone.
     # An operation begins its line; the attributes of shardings and dimensions are named like operations, and do not.
-    return len(_OPERATION.findall(module))
+    return _written_out(module, _OPERATION)
+
+
+def _written_out(module: str, counted: re.Pattern[str]) -> int:
+    """How often the pattern occurs in the module's main function and, for each call, in the function that it calls."""
+    starts = [*_FUNCTION.finditer(module)]
+    ends = [one.start() for one in starts[1:]] + [len(module)]
+    texts = {one[1]: module[one.end() : end] for one, end in zip(starts, ends, strict=True)}
+
+    @cache
+    def total(name: str) -> int:
+        return len(counted.findall(texts[name])) + sum(map(total, _CALL.findall(texts[name])))
+
+    return total("@main")
 
 
 def largest(module: str) -> int:

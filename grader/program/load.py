@@ -31,7 +31,7 @@ class Facts:
     Attributes:
         devices: number of devices that it runs on.
         loops, operations: counts in its StableHLO, before XLA optimizes it, so of what was written; constants are no
-            operations.
+            operations. A function that is called n times counts n times.
         intermediates: elements of the largest array in its StableHLO.
         collectives: those in its optimized HLO, so of what is executed. An entry that is wider than float32 and than
             every entry of its arguments and results counts as several elements, since it can contain several.
