@@ -235,7 +235,9 @@ def norm(x):
 def block(params, x):
     def on_one_device(params, x):
         for layer in (attention, mlp):
-            entering = jax.lax.pcast(norm(x), "model", to="varying")  # changes only the type: one cast, one psum backward
+            entering = jax.lax.pcast(
+                norm(x), "model", to="varying"
+            )  # changes only the type: one cast, one psum backward
             x = x + jax.lax.psum(layer(params, entering), "model")
         return x
 

@@ -271,7 +271,7 @@ def psum_matmul(a, b):
 # ## Which collective?
 # **Goal.** In training on many devices, a device has some numbers and needs others. Choose the collectives for seven such cases, so that no device sends more than it has to.
 #
-# **Signature.** All functions are per-device code. `mine` is a float32 array that differs from device to device, and `axis` is the name of a mesh axis of n devices.
+# **Signature.** All functions are per-device code. `mine` is a float32 array that differs from device to device, and `axis` is the name of a mesh axis of n devices, at least two. The mesh may have other axes. The devices divide d and c where the result is divided.
 #
 # | function | the device has | the device needs |
 # |---|---|---|
@@ -294,7 +294,7 @@ def psum_matmul(a, b):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Reduce on the device before you communicate, and communicate in the order that makes the arrays small first. For `row_of_first`, which rows would make a sum over all devices equal to the row of device 0?
+# Reduce on the device before you communicate, and communicate in the order that makes the arrays small first. On a device that is not a receiver, `ppermute` returns zeros. For `row_of_first`, which rows would make a sum over all devices equal to the row of device 0?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -363,11 +363,15 @@ def share_of_both(mine, first, second):
 
 def probe_example(vectors, table):
     def on_one_device(vector, rows):
-        asked = own_share, whole_weights, row_before, row_of_first
-        found = {one.__name__: one(vector[0], "x")[None] for one in asked}
         best, place = best_score(vector[0], "x")
-        found |= {"own_columns": own_columns(rows[0], "x")[None], "best_score": (best[None], place[None])}
-        return found
+        return {
+            "own_share": own_share(vector[0], "x")[None],
+            "whole_weights": whole_weights(vector[0], "x")[None],
+            "own_columns": own_columns(rows[0], "x")[None],
+            "row_before": row_before(vector[0], "x")[None],
+            "row_of_first": row_of_first(vector[0], "x")[None],
+            "best_score": (best[None], place[None]),
+        }
 
     return jax.shard_map(on_one_device, in_specs=P("x"), out_specs=P("x"))(vectors, table)
 
@@ -432,7 +436,10 @@ for sizes, axis in (((4, 2), "x"), ((2, 3), "y")):
         compare(best.run(parts, axis), right, label=f"the results of `best_score`, n = {n}")
     for which, made, most in (("own_share", shares, spare * (n - 1) / n * d), ("best_score", best, 2 * (n - 1))):
         sent = ring_elements(made)
-        require(sent <= most + 0.01, f"In `{which}`, a device sends {sent:g} elements; {most:g} are enough (n = {n}, d = {d}).")
+        require(
+            sent <= most + 0.01,
+            f"In `{which}`, a device sends {sent:g} elements; {most:g} are enough (n = {n}, d = {d}).",
+        )
 for sizes, first, second in (((4, 2), "x", "y"), ((3, 2), "y", "x")):
     mesh, (n1, n) = grid(*sizes), (sizes["xy".index(name)] for name in (first, second))
     d = n * int(rng.choice([5, 7]))  # the number of devices along `first` does not divide d / n

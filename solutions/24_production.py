@@ -428,7 +428,8 @@ def probe_copy(state, shapes, layout, other):
         save(str(saved / "saved"), state)
         with contextlib.suppress(OSError):  # of files that are being written, which restoring reveals
             shutil.copytree(saved, copied)
-        return restore(str(copied / "saved"), shapes, layout, other)
+        written = sum(file.stat().st_size for file in copied.rglob("*") if file.is_file())
+        return restore(str(copied / "saved"), shapes, layout, other), written
 
 
 rng = inputs.rng()
@@ -460,7 +461,13 @@ for mesh, deep in ((grid(4, 2), False), (grid(2, 2), True)):
             axes = "a vector" if leaf.ndim == 1 else f"a leaf with {leaf.ndim} axes"
             require(same, f"{axes} does not have the sharding of its spec on the new mesh.")
     with case("for a copy of the folder as soon as save has returned"):
-        compare(ask(probe_copy, state, like, entries, mesh), values, label="the state")
+        got, written = ask(probe_copy, state, like, entries, mesh)
+        compare(got, values, label="the state")
+        size = sum(leaf.nbytes for leaf in jax.tree.leaves(values))
+        require(
+            written >= size // 2,
+            f"The state has {size:,} bytes, but the files in the folder have {written:,}. Write the arrays themselves.",
+        )
 
 # %% hidden="production-save-and-reshard" name="other-shape" points=1
 """A stored array of another shape is an error, and a state of the right shape is not."""
@@ -682,6 +689,26 @@ def restore(folder, like, specs, mesh):
     }
     with ocp.StandardCheckpointer() as checkpointer:
         return checkpointer.restore(folder, target)
+
+
+# %% wrong="production-save-and-reshard" because="Keeps the state in the memory of the process and writes its number only, so another process cannot restore it."
+KEPT = []
+
+
+def save(folder, state):
+    Path(folder).mkdir(parents=True)
+    KEPT.append(jax.tree.map(np.asarray, state))
+    (Path(folder) / "number").write_text(str(len(KEPT) - 1))
+
+
+def restore(folder, like, specs, mesh):
+    state = KEPT[int((Path(folder) / "number").read_text())]
+
+    def put(leaf, like, spec):
+        assert leaf.shape == like.shape
+        return jax.device_put(leaf, NamedSharding(mesh, spec))
+
+    return jax.tree.map(put, state, like, specs)
 
 
 # %% right="production-save-and-reshard"
@@ -1194,7 +1221,7 @@ def export_sharded(f, shapes, specs, out_spec, mesh):
 # ## A training loop that resumes exactly
 # **Goal.** Write a training loop that can stop at any step. The next call resumes at the last checkpoint, and every loss is **bitwise equal** to that of a run that never stopped.
 #
-# **Signature.** `train(folder, seed, steps, save_every, after_step)` trains until `steps` steps have been performed in total, in this call and all earlier ones. It returns a dict `{step: loss}` of the steps that this call has performed. The first step has the number 1, and the losses are Python floats. `folder` is a string with an absolute path, and the folder may not exist yet. All calls with the same folder have the same `seed` and `save_every`.
+# **Signature.** `train(folder, seed, steps, save_every, after_step)` trains until `steps` steps have been performed in total, in this call and all earlier ones. It returns a dict `{step: loss}` of the steps that this call has performed. The first step has the number 1, and the losses are Python floats. `folder` is a string with an absolute path, and the folder may not exist yet. All calls with the same folder have the same `save_every`. A call that resumes continues the earlier run, even if its `seed` differs.
 #
 # The setup contains the parts. `start(seed)` returns `(params, opt_state, key)`. For each step, in this order:
 # 1. split `key` with `jax.random.split`: the first result is the next `key`, the second is `subkey`
@@ -1338,6 +1365,27 @@ def probe_copies(seed, steps, save_every):
         return [whole, *(train(place, seed, steps, save_every, stop_after(None)) for place in copies)]
 
 
+def probe_other_seed(seed, other, steps, save_every, stop):
+    with temporary_folder() as whole, temporary_folder() as stopped:
+        found = train(whole, seed, steps, save_every, stop_after(None))
+        try:
+            train(stopped, seed, steps, save_every, stop_after(stop))
+        except Stopped:
+            return found, train(stopped, other, steps, save_every, stop_after(None))
+        return found, None
+
+
+def uninterrupted(seed, steps):
+    """The losses of a run without a stop, computed here."""
+    weights, moments, chain = start(seed)
+    reader, losses = Loader(), []
+    for _ in range(steps):
+        chain, own = jax.random.split(chain)
+        weights, moments, value = update(weights, moments, own, reader.next_batch())
+        losses.append(float(value))
+    return np.array(losses, np.float32)
+
+
 def probe_longer(seed, shorter, steps, save_every):
     with temporary_folder() as whole, temporary_folder() as continued:
         train(continued, seed, shorter, save_every, stop_after(None))
@@ -1352,13 +1400,15 @@ for steps, save_every, stops, words in (
     (12, 2, (3, 4, 11, None), "for several stops, the last one after step 10"),
     (6, 3, (None, None), "for a further call after the last step"),
 ):
-    whole, *parts = ask(probe_stops, int(rng.integers(1, 1000)), steps, save_every, stops)
+    seed = int(rng.integers(1, 1000))
+    whole, *parts = ask(probe_stops, seed, steps, save_every, stops)
     saved = 0
     with case(words):
         require(
             sorted(whole) == list(range(1, steps + 1)), "The numbers of the steps of an uninterrupted run are wrong."
         )
-        require(np.isfinite([*whole.values()]).all(), "A loss is not finite.")
+        found = np.array([whole[n] for n in range(1, steps + 1)], np.float32)
+        compare(found, uninterrupted(seed, steps), label="the losses of an uninterrupted run", rtol=1e-3)
         for stop, part in zip(stops, parts, strict=True):
             last = (stop - 1) // save_every * save_every if stop else 0
             if stop is not None:
@@ -1370,6 +1420,15 @@ for steps, save_every, stops, words in (
             )
             require(all(part[n] == whole[n] for n in part), "A loss after resuming is not bitwise equal.")
             saved = steps // save_every * save_every
+seed, other = (int(number) for number in rng.permutation(1000)[:2])
+whole, part = ask(probe_other_seed, seed, other, 8, 3, 5)
+with case("for a call with another seed that resumes"):
+    require(part is not None, "An exception of after_step does not leave train.")
+    require(sorted(part) == [4, 5, 6, 7, 8], "The run does not resume after the last checkpoint.")
+    require(
+        all(part[n] == whole[n] for n in part),
+        "A loss is not that of the earlier run. The checkpoint has to contain everything that the next step reads.",
+    )
 whole, *parts = ask(probe_copies, int(rng.integers(1, 1000)), 7, 2)
 with case("for a copy of the folder during the step after a checkpoint"):
     for saved, part in zip((2, 4, 6), parts, strict=True):
@@ -1711,6 +1770,39 @@ def train(folder, seed, steps, save_every, after_step):
                 state = {"params": params, "opt_state": opt_state, "key": key}
                 manager.save(step, args=ocp.args.StandardSave(state))
                 manager.wait_until_finished()
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Saves the number of the step only, and continues without training."
+def train(folder, seed, steps, save_every, after_step):
+    file = Path(folder) / "step.txt"
+    done = int(file.read_text()) if file.exists() else 0
+    losses = {}
+    for step in range(done + 1, steps + 1):
+        losses[step] = 0.0
+        after_step(step)
+        if step % save_every == 0:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(str(step))
+    return losses
+
+
+# %% wrong="production-resume-exactly" because="Saves the number of the step only, and repeats all earlier steps without reporting them."
+def train(folder, seed, steps, save_every, after_step):
+    file = Path(folder) / "step.txt"
+    done = int(file.read_text()) if file.exists() else 0
+    params, opt_state, key = start(seed)
+    loader, losses = Loader(), {}
+    for step in range(1, steps + 1):
+        key, subkey = jax.random.split(key)
+        params, opt_state, loss = update(params, opt_state, subkey, loader.next_batch())
+        if step <= done:
+            continue
+        losses[step] = float(loss)
+        after_step(step)
+        if step % save_every == 0:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(str(step))
     return losses
 
 

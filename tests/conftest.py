@@ -67,9 +67,9 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     expression = config.getoption("-m")
     if "not thorough" in expression:
         return (
-            "left out: lessons compiled as learners compile them, lesson 26, full proofs with mutants and all seeds, every "
-            "answer on every surface, the attack and honest corpora, a class of a hundred, docs/instructors.md to the "
-            "letter, lessons 11 and 27 without torch, and browsers (make test-all)"
+            "left out: lessons compiled as learners compile them, lesson 26, full proofs with mutants and all seeds, "
+            "every answer on every surface, the attack and honest corpora, a class of a hundred, docs/instructors.md "
+            "to the letter, lessons 11 and 27 without torch, and browsers (make test-all)"
         )
     return "left out: all that `make test` runs" if expression == "thorough" else None
 

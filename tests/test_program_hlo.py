@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -329,7 +329,7 @@ def test_what_is_called_n_times_counts_n_times() -> None:
 
 def test_names_of_functions_hide_no_call() -> None:
     text = stablehlo(lambda x: jax.jit(lambda y: lax.fori_loop(0, 3, lambda i, y: y * i, y))(x) * 2, (4,))
-    (name,) = {one for one in re.findall(r"call @(\w+)", text)}
+    (name,) = set(re.findall(r"call @(\w+)", text))
     for other in ('"a b"', '"a\\22(b"', '"call @main("', "a.b$c-d"):
         assert loops(text.replace(f"@{name}(", f"@{other}(")) == 1
 

@@ -96,6 +96,7 @@ def test_falsified_bfloat16_keys_and_plain_data() -> None:
     [
         ("nan", {"a": [1.5], "b": (3, "c")}, "{'a': [nan], 'b': (3, 'c')}"),
         ("nan", np.ones(2, "f"), "array([nan, nan], dtype=float32)"),
+        ("zero", [1.5, jnp.ones(1), 3], "[0.0, Array([0.], dtype=float32), 3]"),
         ("inf", [jnp.ones(1), np.arange(2)], "[Array([inf], dtype=float32), array([0, 1])]"),
         ("inf", np.float16(2), "array(inf, dtype=float16)"),
         ("empty", ["a"], "[]"),

@@ -1,4 +1,4 @@
-"""Hollow values (NaN, infinite or empty) in place of what an answer returns, to test that checks reject them."""
+"""Hollow values (NaN, infinite, 0 or empty) in place of what an answer returns, to test that checks reject them."""
 
 from __future__ import annotations
 
@@ -62,5 +62,15 @@ def _empty(value: Any) -> Any:
     return np.zeros(0, value.dtype) if is_array(value) and not is_key(value) else value
 
 
-KINDS: dict[str, Callable[[Any], Any]] = {"nan": _filled(np.nan), "inf": _filled(np.inf), "empty": _empty}
-WORDS = {"nan": "every float is NaN", "inf": "every float is infinite", "empty": "everything is empty"}
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "nan": _filled(np.nan),
+    "inf": _filled(np.inf),
+    "zero": _filled(0.0),
+    "empty": _empty,
+}
+WORDS = {
+    "nan": "every float is NaN",
+    "inf": "every float is infinite",
+    "zero": "every float is 0",
+    "empty": "everything is empty",
+}
