@@ -189,7 +189,8 @@ class FolderWatcher:
                             continue
                         self._stamps[path] = stamps
                         with contextlib.suppress(Unreadable, OSError):  # perhaps being written: its stamp changes again
-                            about = folder_name(pattern, folder), lesson, read_bytes(path)
+                            folders = len(path.relative_to(folder).parts)  # with the folder itself
+                            about = folder_name(pattern, folder), lesson, read_bytes(path, folders)
                             found.append(WatchedNotebook(*about, folder.stat(), _first_bytes(proof)))
         return found
 

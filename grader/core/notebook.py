@@ -12,24 +12,30 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import errno
 import hashlib
+import io
 import itertools
 import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grader.core.own_files import NO_FILES, OwnFiles
+from grader.core.own_files import FILE, NO_FILES, OwnFiles
 from grader.core.text import legible
 
 Notebook = dict[str, Any]
 NotebookCell = dict[str, Any]
 
 MAX_BYTES = 20 << 20
+LINK = "It is a link or not a regular file. Submit the notebook file itself."
+FOLDER = (
+    getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
+)  # to go through, also if it is not readable
 MAX_OWN_BYTES = 200 << 20  # of a notebook of one's own that is copied, whose outputs may be large
 MAX_CELLS = 2_000
 MAX_SOURCE = 200_000  # characters of a code cell
@@ -76,21 +82,41 @@ class Submission:
         return "/".join((secret, self.lesson, self.learner, self.digest))
 
 
-def read_bytes(path: Path) -> bytes:
-    """Returns the bytes of a notebook file. Raises `Unreadable` for a link, a missing, closed or too large file."""
+def read_bytes(path: Path, folders: int = 2) -> bytes:
+    """Returns the bytes of a notebook file, of which neither itself nor so many folders above may be a link.
+
+    Its author may change files and folders meanwhile, so they are opened one below the other and then looked at.
+
+    Raises:
+        Unreadable: it is a link or no regular file, it is missing, closed or too large.
+    """
     try:
-        if not os.path.lexists(path):
-            raise Unreadable(f"There is no {path.name} in the submitted folder.{_renamed(path)}")
-        if any(one.is_symlink() for one in (path, *path.parents[:2])) or not path.is_file():
-            raise Unreadable("It is a link or not a regular file. Submit the notebook file itself.")
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            fix = "Clear its outputs (Edit > Clear Outputs of All Cells), save it and submit it again."
-            most = f"at most {MAX_BYTES / 1e6:,.0f} MB are read"
-            raise Unreadable(f"The notebook has {size / 1e6:,.0f} MB, but {most}. {fix}")
-        return path.read_bytes()
+        with _opened(path, folders) as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                raise Unreadable(LINK)
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise Unreadable(f"There is no {path.name} in the submitted folder.{_renamed(path)}") from None
     except OSError as problem:
-        raise Unreadable(f"The file cannot be read: {problem.strerror}.") from None
+        text = LINK if problem.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO) else None
+        raise Unreadable(text or f"The file cannot be read: {problem.strerror}.") from None
+    if len(content) > MAX_BYTES:
+        fix = "Clear its outputs (Edit > Clear Outputs of All Cells), save it and submit it again."
+        most = f"at most {MAX_BYTES / 1e6:,.0f} MB are read"
+        raise Unreadable(f"The notebook has {about.st_size / 1e6:,.0f} MB, but {most}. {fix}")
+    return content
+
+
+@contextlib.contextmanager
+def _opened(path: Path, folders: int) -> Iterator[io.BufferedReader]:
+    with contextlib.ExitStack() as open_folders:
+        inside: int | None = None
+        for folder in reversed(path.parents[:folders]):
+            inside = os.open(folder if inside is None else folder.name, FOLDER, dir_fd=inside)
+            open_folders.callback(os.close, inside)
+        with open(os.open(path.name, FILE, dir_fd=inside), "rb") as file:
+            yield file
 
 
 def _renamed(path: Path) -> str:

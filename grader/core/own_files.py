@@ -65,7 +65,7 @@ def can_be_own(name: str) -> bool:
     """Returns whether a path relative to the notebook can be a file of the learner's: no notebook, and not hidden."""
     parts = name.split("/")
     hidden = any(part.startswith(".") or part in ("", "__pycache__") for part in parts)
-    long = any(len(part.encode(errors="replace")) > MAX_NAME_BYTES for part in parts)
+    long = len(name) > 10 * MAX_PATH or any(len(part.encode(errors="replace")) > MAX_NAME_BYTES for part in parts)
     return not hidden and not long and name not in NOT_OWN and not name.lower().endswith(".ipynb")
 
 
@@ -100,7 +100,8 @@ def read(folder: Path, most: int, course_files: Mapping[str, bytes]) -> OwnFiles
             found[name] = content
             room -= len(content)
             continue
-        remarks.append(f"{legible(name, 100)} was not used: {reason}.")
+        shown = legible(name, 100).replace("\n", " ")
+        remarks.append(f"{shown} was not used: {reason}.")
     if len(remarks) > MAX_REMARKS:
         more = len(remarks) - MAX_REMARKS
         remarks[MAX_REMARKS:] = [f"The same is true of {phrase(more, 'more file')}."]

@@ -5,11 +5,13 @@ The pages are those that `nbgrader generate_feedback` wrote. They are delivered 
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import re
 import subprocess
 import tempfile
+import threading
 import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ from grader.reports import forms
 from grader.reports.roster import read_roster
 
 BRANCH = "feedback"
+PROTOCOLS = "https:ssh:git:file"  # a url of https may stand for a folder, as a person's settings of git say
 INDEX = "feedback.csv"
 AUTHOR = ("user.name=Feedback", "user.email=feedback@localhost")
 GITHUB = re.compile(r"(?:https://(?:[^/@]*@)?|ssh://git@|git@)github\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?/?")
@@ -119,7 +122,8 @@ def deliver(repository: Repository, pages: list[FeedbackFile], issue: bool) -> D
     mine = [page for page in pages if page.learner == repository.learner]
     if not mine:
         return Delivery(repository.learner, "none")
-    if Path(repository.url).is_absolute():  # git would run the hooks of its owner with our rights
+    # git would run the hooks of its owner with our rights.
+    if Path(repository.url).is_absolute() or repository.url.startswith("file:"):
         return Delivery(repository.learner, problem=f"{repository.url} is a folder, to which nothing is pushed")
     name = GITHUB.fullmatch(repository.url)
     if issue and name is None:
@@ -139,30 +143,28 @@ def deliver(repository: Repository, pages: list[FeedbackFile], issue: bool) -> D
 
 def _push(folder: Path, repository: Repository, pages: list[FeedbackFile]) -> list[str]:
     """Returns the lessons whose pages have changed. Nothing of the repository is checked out."""
-    git.run(folder, "init", "--quiet", "--bare", "--template=")
-    url = repository.url
-    tip = git.run(folder, "ls-remote", "--quiet", "--", url, f"refs/heads/{BRANCH}").decode().split()
+    bounded, url = git.BoundedGit(folder, git.FetchLimits(), threading.Event()), repository.url
+    run = functools.partial(bounded.git, protocols=PROTOCOLS)
+    tip = run("ls-remote", "--quiet", "--", url, f"refs/heads/{BRANCH}").decode().split()
     parent: list[str] = []
     if tip:
-        git.run(
-            folder, "fetch", "--quiet", "--depth=1", "--no-tags", "--", url, f"+refs/heads/{BRANCH}:refs/heads/{BRANCH}"
-        )
-        git.run(folder, "read-tree", f"refs/heads/{BRANCH}")
+        run("fetch", "--quiet", "--depth=1", "--no-tags", "--", url, f"+refs/heads/{BRANCH}:refs/heads/{BRANCH}")
+        run("read-tree", f"refs/heads/{BRANCH}")
         parent = ["-p", tip[0]]
     changed = []
     for page in pages:
         path = f"feedback/{page.lesson}.html"
-        blob = git.run(folder, "hash-object", "-w", "--no-filters", "--", str(page.path.absolute())).decode().strip()
-        before = git.run(folder, "ls-files", "--stage", "--", path).decode().split()
+        blob = run("hash-object", "-w", "--no-filters", "--", str(page.path.absolute())).decode().strip()
+        before = run("ls-files", "--stage", "--", path).decode().split()
         if before[1:2] != [blob]:
-            git.run(folder, "update-index", "--add", "--replace", "--cacheinfo", f"100644,{blob},{path}")
+            run("update-index", "--add", "--replace", "--cacheinfo", f"100644,{blob},{path}")
             changed.append(page.lesson)
     if changed:
-        tree = git.run(folder, "write-tree").decode().strip()
+        tree = run("write-tree").decode().strip()
         identity = [word for setting in AUTHOR for word in ("-c", setting)]
         message = f"Feedback on {', '.join(changed)}"
-        commit = git.run(folder, *identity, "commit-tree", tree, *parent, "-m", message).decode().strip()
-        git.run(folder, "push", "--quiet", "--", url, f"{commit}:refs/heads/{BRANCH}")
+        commit = run(*identity, "commit-tree", tree, *parent, "-m", message).decode().strip()
+        run("push", "--quiet", "--", url, f"{commit}:refs/heads/{BRANCH}")
     return changed
 
 

@@ -133,25 +133,75 @@ class FetchLimits:
     bytes: int = 200 << 20
 
 
-class FetchedRepository:
-    """A learner's repository at one commit, in `folder`, which the caller removes. Methods raise GitFailed.
+class BoundedGit:
+    """Runs git in a bare repository in `folder`, which the caller removes, within the limits. Methods raise GitFailed.
 
     Once `stop` is set, a git process that runs or begins is ended.
     """
 
-    def __init__(self, repository: Repository, folder: Path, limits: FetchLimits, stop: threading.Event) -> None:
+    def __init__(self, folder: Path, limits: FetchLimits, stop: threading.Event) -> None:
         self.folder, self.limits, self.stop = folder, limits, stop
         self.until = time.monotonic() + limits.seconds
+        self.git("init", "--quiet", "--bare", "--template=")
+
+    def _go_on(self, left: int) -> None:
+        """Raises GitFailed at a stop, or when the time or the bytes are used up."""
+        if self.stop.is_set() or time.monotonic() > self.until:
+            raise GitFailed("stopped" if self.stop.is_set() else self._late)
+        if left < 0:
+            raise GitFailed(f"more than {self.limits.bytes >> 20} MB")
+
+    @property
+    def _late(self) -> str:
+        return f"no complete answer within {self.limits.seconds:g} s"
+
+    def git(self, *words: str, protocols: str = "none") -> bytes:
+        """Returns what git prints. Unless `protocols` are given it can reach nothing, whatever it finds missing."""
+        bounds = [str(self.limits.bytes >> 9), str(MEMORY >> 10)]
+        command = ["sh", "-c", BOUNDED, "sh", *bounds, *_settings(QUIET + INERT), *words]
+        inert = {"GIT_ALLOW_PROTOCOL": protocols, "GIT_NO_LAZY_FETCH": "1", "GIT_DIR": str(self.folder)}
+        variables = {name: text for name, text in (environment() | inert).items() if name != "SSH_ASKPASS"}
+        # Files, which are bounded like all that git writes.
+        with (self.folder / "stdout").open("w+b") as out, (self.folder / "stderr").open("w+b") as err:
+            # In a session of its own: without a terminal to ask, and what it starts ends with it.
+            child = subprocess.Popen(
+                command, cwd=self.folder, env=variables, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                start_new_session=True,
+            )  # fmt: skip
+            try:
+                while child.poll() is None:
+                    self._go_on(0)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        child.wait(max(0.0, min(self.until - time.monotonic(), TICK_S)))
+            finally:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+            if child.returncode != 0:
+                bound = self.limits.bytes >> 9 << 9  # a file that has come up to it was cut there
+                if any(path.stat().st_size >= bound for path in self.folder.rglob("*") if path.is_file()):
+                    raise GitFailed(f"more than {self.limits.bytes >> 20} MB")
+                err.seek(0)
+                reason = _reason(err.read(1 << 16)).replace(str(self.folder), "")
+                raise GitFailed(reason or f"git ended with {child.returncode}")
+            out.seek(0)
+            return out.read()
+
+
+class FetchedRepository(BoundedGit):
+    """A learner's repository at one commit."""
+
+    def __init__(self, repository: Repository, folder: Path, limits: FetchLimits, stop: threading.Event) -> None:
+        super().__init__(folder, limits, stop)
         self.ref = f"refs/heads/{repository.branch}" if repository.branch else "HEAD"
         local = os.path.isabs(repository.url)
         self.protocols = "file" if local else "https:ssh:git"
-        self._git("init", "--quiet", "--bare", "--template=")
         origin = str(self._contained(Path(repository.url))) if local else repository.url
-        self._git("config", "remote.origin.url", origin)
+        self.git("config", "remote.origin.url", origin)
 
     def tip(self) -> str:
         """Returns the id of the commit that the branch is at, as the server says; "" where there is none."""
-        words = self._git("ls-remote", "--quiet", "--", "origin", self.ref, protocols=self.protocols).split()
+        words = self.git("ls-remote", "--quiet", "--", "origin", self.ref, protocols=self.protocols).split()
         return words[0].decode("ascii", "replace") if words else ""
 
     def fetch(self) -> tuple[str, str]:
@@ -161,15 +211,15 @@ class FetchedRepository:
         """
         words = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--refmap=")
         limit = f"--filter=blob:limit={MAX_BYTES + 1}"
-        self._git("fetch", *words, limit, "--", "origin", f"+{self.ref}:{COMMIT}", protocols=self.protocols)
-        shown = self._git("log", "-1", "--no-show-signature", "--format=%H %cI", f"{COMMIT}^{{commit}}")
+        self.git("fetch", *words, limit, "--", "origin", f"+{self.ref}:{COMMIT}", protocols=self.protocols)
+        shown = self.git("log", "-1", "--no-show-signature", "--format=%H %cI", f"{COMMIT}^{{commit}}")
         commit, _, committed = shown.decode().strip().partition(" ")
         return commit, committed if committed[:4].isdecimal() else ""  # its author may have written no date
 
     def read(self, places: list[str]) -> tuple[str, str, bytes] | None:
         """Returns path, id and bytes of the first of these files that the commit has. Raises FileRefused."""
         found = {}
-        for entry in filter(None, self._git("ls-tree", "-z", "--full-tree", COMMIT, "--", *places).split(b"\0")):
+        for entry in filter(None, self.git("ls-tree", "-z", "--full-tree", COMMIT, "--", *places).split(b"\0")):
             about, _, name = entry.partition(b"\t")
             found[name.decode("utf-8", "replace")] = about.decode().split()
         path = next((place for place in places if place in found), None)
@@ -192,7 +242,7 @@ class FetchedRepository:
         One that all of them together are too large with, by `most` bytes, has None instead of its bytes.
         """
         folder, _, own_name = notebook.rpartition("/")
-        listed = self._git("ls-tree", "-r", "-z", "--full-tree", COMMIT, "--", f"{folder}/").split(b"\0")
+        listed = self.git("ls-tree", "-r", "-z", "--full-tree", COMMIT, "--", f"{folder}/").split(b"\0")
         found: dict[str, tuple[str, bytes | None]] = {}
         for entry in filter(None, listed):
             about, _, path = entry.partition(b"\t")
@@ -207,10 +257,10 @@ class FetchedRepository:
     def _content(self, blob: str, most: int) -> bytes | None:
         """The bytes of a file; None where it has more than `most`."""
         try:
-            size = int(self._git("cat-file", "-s", blob))
+            size = int(self.git("cat-file", "-s", blob))
         except GitFailed:  # left out by the server, as it is larger than asked for
             return None
-        return self._git("cat-file", "blob", blob) if size <= most else None
+        return self.git("cat-file", "blob", blob) if size <= most else None
 
     def _contained(self, repository: Path) -> Path:
         """Returns a copy of the folder that git reads in a local repository. Raises GitFailed where it leads out.
@@ -244,7 +294,7 @@ class FetchedRepository:
                 raise GitFailed(f"its {path.relative_to(copy)} is a link that leads out of the repository")
         for config in (copy / "config", copy / "config.worktree"):
             if config.exists():
-                listed = self._git("config", "--file", str(config), "--includes", "--name-only", "--list")
+                listed = self.git("config", "--file", str(config), "--includes", "--name-only", "--list")
                 if FETCHES.search(listed.decode("utf-8", "replace")):
                     raise GitFailed(
                         "it is a partial clone, which fetches missing files from elsewhere. Clone all of it"
@@ -269,46 +319,3 @@ class FetchedRepository:
                             left -= target.write(piece)
                             self._go_on(left)
             self._go_on(left)
-
-    def _go_on(self, left: int) -> None:
-        """Raises GitFailed at a stop, or when the time or the bytes are used up."""
-        if self.stop.is_set() or time.monotonic() > self.until:
-            raise GitFailed("stopped" if self.stop.is_set() else self._late)
-        if left < 0:
-            raise GitFailed(f"more than {self.limits.bytes >> 20} MB")
-
-    @property
-    def _late(self) -> str:
-        return f"no complete answer within {self.limits.seconds:g} s"
-
-    def _git(self, *words: str, protocols: str = "none") -> bytes:
-        """Returns what git prints. Unless `protocols` are given it can reach nothing, whatever it finds missing."""
-        bounds = [str(self.limits.bytes >> 9), str(MEMORY >> 10)]
-        command = ["sh", "-c", BOUNDED, "sh", *bounds, *_settings(QUIET + INERT), *words]
-        inert = {"GIT_ALLOW_PROTOCOL": protocols, "GIT_NO_LAZY_FETCH": "1", "GIT_DIR": str(self.folder)}
-        variables = {name: text for name, text in (environment() | inert).items() if name != "SSH_ASKPASS"}
-        # Files, which are bounded like all that git writes.
-        with (self.folder / "stdout").open("w+b") as out, (self.folder / "stderr").open("w+b") as err:
-            # In a session of its own: without a terminal to ask, and what it starts ends with it.
-            child = subprocess.Popen(
-                command, cwd=self.folder, env=variables, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                start_new_session=True,
-            )  # fmt: skip
-            try:
-                while child.poll() is None:
-                    self._go_on(0)
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        child.wait(max(0.0, min(self.until - time.monotonic(), TICK_S)))
-            finally:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
-            if child.returncode != 0:
-                bound = self.limits.bytes >> 9 << 9  # a file that has come up to it was cut there
-                if any(path.stat().st_size >= bound for path in self.folder.rglob("*") if path.is_file()):
-                    raise GitFailed(f"more than {self.limits.bytes >> 20} MB")
-                err.seek(0)
-                reason = _reason(err.read(1 << 16)).replace(str(self.folder), "")
-                raise GitFailed(reason or f"git ended with {child.returncode}")
-            out.seek(0)
-            return out.read()
