@@ -159,7 +159,7 @@ class Board:
         return one
 
     def remove(self, learner: int) -> None:
-        """Removes a learner and all their reports. Their token is no longer valid, and their name and place are free."""
+        """Removes a learner and all their reports. Their token is invalid from now on, and their name is free."""
         self.learners = {digest: one for digest, one in self.learners.items() if one != learner}
         if self.judge is not None:
             self.judge.remove(learner)
