@@ -302,8 +302,11 @@ def test_a_full_workshop_reuses_the_place_of_a_learner_who_reported_nothing(
         assert (await board.post("report", {"events": [{"kind": "left"}]}, tokens[2]))[0] == 200
         assert (await board.join("Carl"))[0] == 503, "they have just joined"
         monkeypatch.setattr(board_server, "SILENT_S", 0.0)
-        assert [(await board.join(name))[0] for name in ("Carl", "Dora")] == [200, 200]
-        assert board.names()[0] == "Ada"
+        tokens.append(await board.token("Carl"))
+        assert board.names() == ["Ada", "Quiet", "Carl"], "the last to join loses the place"
+        for token in (tokens[1], tokens[3]):
+            assert (await board.post("report", {"events": [SHARED]}, token))[0] == 200
+        assert (await board.join("Dora"))[0] == 503, "all have reported something"
         assert (await board.post("report", {"events": []}, tokens[0]))[0] == 200
         assert (await board.post("report", {"events": []}, tokens[2]))[0] == 401
 
