@@ -719,6 +719,10 @@ def test_the_page_shows_the_workshop_and_never_markup(course: Path, width: int, 
             page.get_by_text("4 learners, break", exact=True).wait_for()
             page.keyboard.press("Space")
             page.get_by_text("4 learners", exact=True).wait_for()
+            page.once("dialog", lambda dialog: dialog.accept())
+            page.get_by_role("button", name="Remove <img src=x onerror").press("Enter")
+            page.get_by_text("3 learners", exact=True).wait_for()
+            assert page.get_by_role("button", name="from the workshop").count() == 3
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             projector = browser.new_page(viewport={"width": width, "height": height})
             projector.goto(f"{board.url}#{board.projector}")

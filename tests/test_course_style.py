@@ -44,6 +44,7 @@ PAGES = (
 )
 MODULES = (
     "grader/board/board_server.py",
+    "grader/board/connections.py",
     "grader/board/event_log.py",
     "grader/board/judge_queue.py",
     "grader/board/workshop.py",

@@ -27,10 +27,12 @@ from typing import Any, ClassVar
 
 import psutil
 from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
 from tornado.web import Application, HTTPError, RequestHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from grader.board.event_kinds import KINDS, BadEvent, checked_event
+from grader.board.connections import ListeningSocket
+from grader.board.event_kinds import KINDS, BadEvent, checked_event, known_learner
 from grader.board.event_log import Event, EventLog
 from grader.board.judge_queue import MAX_NOTEBOOK, JudgeQueue, QueueFull, WatchedNotebook
 from grader.board.workshop import Workshop
@@ -45,11 +47,13 @@ PAGE = Path(__file__).with_name("page")
 MAX_BODY = 16 * 1024
 MAX_EVENTS = 50  # in one request
 MAX_LEARNERS = 2_000
+SILENT_S = 900.0  # since joining, without a report, after which a full workshop reuses a place
 MAX_VIEWERS = 50
 MAX_UNAUTHENTICATED = 200  # connections that have not sent a token yet; one more closes the oldest of them
 TOKEN_S = 10.0  # in which a connection sends its token
+BODY_S = 10.0  # in which a request is received after its header
 MAX_NAME = 40
-CONNECTIONS = 4_096  # open at once, as far as the system allows
+CONNECTIONS = 4_096  # open at once, as far as the system allows; half of them from one address, as that of a proxy
 UPDATE_S = 0.25  # between two updates of a page
 CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without letters and digits that look alike
 CODE_LENGTH = 8
@@ -104,8 +108,10 @@ class Board:
         self.viewers: set[Live] = set()
         self.unauthenticated: dict[Live, asyncio.TimerHandle] = {}
         self.events = RateLimit(per_second=5, burst=60)
+        self.shares = RateLimit(per_second=0.2, burst=5)  # of answers, which are split into tokens
         self.notebooks = RateLimit(per_second=0.5, burst=10)
         self.attempts = RateLimit(per_second=0.2, burst=20)  # of one address to guess a code or a token
+        self.joins = RateLimit(per_second=1, burst=300)  # from one address, as that of a whole class
         self._update: asyncio.TimerHandle | None = None
         for learner, name, digest in log.learners():
             self.learners[digest] = learner
@@ -130,7 +136,10 @@ class Board:
     def join(self, name: str) -> tuple[str, str]:
         """Adds a learner; returns their name, which is drawn where they gave none, and their token."""
         if len(self.learners) >= MAX_LEARNERS:
-            raise HTTPError(503, reason="The workshop is full")
+            silent = self.workshop.last_silent(time.time() - SILENT_S)
+            if silent is None:
+                raise HTTPError(503, reason="The workshop is full. Ask your instructor to remove learners who are away")
+            self.remove(silent)
         token, wanted = secrets.token_urlsafe(24), clean_name(name)
         return self._add(wanted, token_digest(token)), token
 
@@ -148,6 +157,15 @@ class Board:
         self.workshop.join(learner, one, now)
         self.schedule()
         return one
+
+    def remove(self, learner: int) -> None:
+        """Removes a learner and all their reports. Their token is invalid from now on, and their name is free."""
+        self.learners = {digest: one for digest, one in self.learners.items() if one != learner}
+        if self.judge is not None:
+            self.judge.remove(learner)
+        self.log.remove_learner(learner)
+        self.workshop.remove(learner)
+        self.schedule()
 
     def saved_in_folder(self, saved: WatchedNotebook) -> None:
         """Takes a notebook of a watched folder. It is that of the learner who has joined from there, and otherwise of
@@ -176,8 +194,9 @@ class Board:
         return next(proved, None)
 
     def judged(self, learner: int, checks: list[CheckResult]) -> None:
-        """Takes the results of a learner's notebook from the queue."""
-        self.take(learner, graded_events(checks, kind="judged"), "judge")
+        """Takes the results of a learner's notebook from the queue, unless the learner was removed in the meantime."""
+        if learner in self.workshop.participants:
+            self.take(learner, graded_events(checks, kind="judged"), "judge")
 
     def take(self, learner: int | None, sent: list[Any], sender: str) -> None:
         """Validates, stores and applies events. Raises BadEvent, and takes none of them, if one is malformed."""
@@ -265,7 +284,7 @@ class Handler(RequestHandler):
         role = self.board.role(self.request.headers.get(TOKEN, ""))
         if role is None:
             self.refuse_guessing()
-            raise HTTPError(401, reason="This workshop has ended. Join the new one with the command on the projector")
+            raise HTTPError(401, reason="You are not in this workshop. Join it with the command on the projector")
         return role
 
     def learner(self) -> int:
@@ -312,6 +331,8 @@ class Join(Handler):
         ):
             self.refuse_guessing()
             raise HTTPError(403, reason="The code is wrong. Copy it from the projector")
+        if not self.board.joins.allows(self.request.remote_ip):
+            raise HTTPError(429, reason="Too many joins from your network. Try again in a minute")
         name, token = self.board.join(name)
         self.finish(
             {"name": name, "token": token, "judges": self.board.judge is not None, "watches": self.board.watches}
@@ -325,7 +346,11 @@ class Report(Handler):
         learner = self.learner()
         if not self.board.events.allows(learner):
             raise HTTPError(429, reason="Too many reports. Wait a few seconds")
-        self.take(learner, self.body().get("events"), "learner")
+        sent = self.body().get("events")
+        kinds = [one.get("kind") for one in sent if isinstance(one, dict)] if isinstance(sent, list) else []
+        if not all(self.board.shares.allows(learner) for kind in kinds if kind == "shared"):
+            raise HTTPError(429, reason="You have shared several answers. Wait a few seconds, then share again")
+        self.take(learner, sent, "learner")
         self.finish(self.board.workshop.news(learner))
 
 
@@ -351,11 +376,16 @@ class NotebookUpload(Handler):
 
 
 class Act(Handler):
-    """The instructor acts: opens an exercise, sets a timer, sends a hint, shows an answer, or exports the workshop."""
+    """The instructor acts: opens an exercise, sets a timer, sends a hint, shows an answer, removes a learner, or
+    exports the workshop."""
 
     def post(self) -> None:
         self.instructor_only()
-        self.take(None, [self.body()], "instructor")
+        content = self.body()
+        if content.get("kind") == "remove":  # no event: it deletes the events of a learner
+            self.remove(content)
+        else:
+            self.take(None, [content], "instructor")
         self.finish({})
 
     def get(self) -> None:
@@ -365,6 +395,12 @@ class Act(Handler):
             raise HTTPError(400, reason="An export is a csv or an html file")
         self.set_header("Content-Type", f"text/{form}; charset=utf-8")
         self.finish(self.board.report(form))
+
+    def remove(self, content: dict[str, Any]) -> None:
+        try:
+            self.board.remove(known_learner(self.board.workshop, content))
+        except BadEvent as problem:
+            raise HTTPError(400, reason=str(problem)) from None
 
     def instructor_only(self) -> None:
         if self.role_of_token() != "instructor":
@@ -467,8 +503,9 @@ def listen(board: Board, address: str, port: int) -> HTTPServer:
     most = CONNECTIONS if hard == resource.RLIM_INFINITY else min(CONNECTIONS, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
     largest = MAX_BODY if board.judge is None else 2 * MAX_NOTEBOOK
-    server = HTTPServer(application(board), max_body_size=largest, max_header_size=8_192, idle_connection_timeout=60)
-    server.listen(port, address)
+    limits = {"max_body_size": largest, "max_header_size": 8_192, "idle_connection_timeout": 60, "body_timeout": BODY_S}
+    server = HTTPServer(application(board), **limits)
+    server.add_sockets([ListeningSocket(one, server, per_address=most // 2) for one in bind_sockets(port, address)])
     return server
 
 

@@ -123,10 +123,15 @@ def _valid_show(workshop: Workshop, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _valid_helped(workshop: Workshop, content: dict[str, Any]) -> dict[str, Any]:
+    return {"learner": known_learner(workshop, content)}
+
+
+def known_learner(workshop: Workshop, content: dict[str, Any]) -> int:
+    """Returns the learner whom an action of the instructor names. Raises BadEvent if the workshop has none."""
     learner = content.get("learner")
     if isinstance(learner, bool) or not isinstance(learner, int) or learner not in workshop.participants:
         raise BadEvent("no such learner")
-    return {"learner": learner}
+    return learner
 
 
 def _known(workshop: Workshop, exercise: object) -> BoardExercise:

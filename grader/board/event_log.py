@@ -13,7 +13,9 @@ DATABASE = "workshop.sqlite3"  # its name, in build/board/
 LOCK = "workshop.lock"  # beside it, held by the one process that uses the database
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS learners (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, token TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS learners (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, token TEXT NOT NULL UNIQUE
+);
 CREATE TABLE IF NOT EXISTS events (
     id INTEGER PRIMARY KEY, at REAL NOT NULL, learner INTEGER REFERENCES learners (id), content TEXT NOT NULL
 );
@@ -79,6 +81,13 @@ class EventLog:
     def learners(self) -> list[tuple[int, str, str]]:
         """Returns id, name and the token's digest of every learner, in the order in which they joined."""
         return self._database.execute("SELECT id, name, token FROM learners ORDER BY id").fetchall()
+
+    def remove_learner(self, learner: int) -> None:
+        """Removes a learner, their events and their notebooks. A new learner does not get the same id."""
+        self._database.execute("BEGIN")
+        for table, column in (("events", "learner"), ("notebooks", "learner"), ("learners", "id")):
+            self._database.execute(f"DELETE FROM {table} WHERE {column} = ?", (learner,))
+        self._database.execute("COMMIT")
 
     def add(self, events: list[Event]) -> None:
         """Stores all of `events` or, if the process is killed, none."""

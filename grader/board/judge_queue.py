@@ -97,6 +97,14 @@ class JudgeQueue:
         self.waiting.setdefault(place, time.time())
         asyncio.get_running_loop().create_task(self._wake())
 
+    def remove(self, learner: int) -> None:
+        """Forgets a learner's notebooks. The result of one that is being graded is still passed on."""
+        for place in [place for place in self.sizes if place[0] == learner]:
+            self.waiting.pop(place, None)
+            self._states.pop(place, None)
+            if place not in self.busy:
+                del self.sizes[place]
+
     async def _wake(self) -> None:
         async with self._arrived:
             self._arrived.notify()

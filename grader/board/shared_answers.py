@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pygments import token as kinds
 from pygments.lexers import PythonLexer
 
+from grader.core.text import trimmed_lines
 from grader.reports.similar import tokens
 
 
@@ -35,7 +36,7 @@ def answer_words(code: str, known: Set[str]) -> list[str]:
 
 def without_comments(code: str) -> str:
     """Returns code without its comments, which may contain a name, and without the lines that they fill."""
-    found = PythonLexer(stripnl=False, ensurenl=False).get_tokens_unprocessed(code)
+    found = PythonLexer(stripnl=False, ensurenl=False).get_tokens_unprocessed(trimmed_lines(code))
     text = "".join("\0" if kind in kinds.Comment else value for _, kind, value in found)
     lines = (line.replace("\0", "").rstrip() for line in text.split("\n") if line.strip() != "\0")
     return "\n".join(lines).strip("\n")

@@ -74,6 +74,7 @@ class Participant:
     wants_help: bool = False
     left: bool = False
     replaced: bool = False
+    reported: bool = False  # anything but leaving
 
 
 class Workshop:
@@ -125,12 +126,32 @@ class Workshop:
         self.participants[learner] = Participant(learner, name, at, self.clock(at))
         self.changed.add(learner)
 
+    def remove(self, learner: int) -> None:
+        """Removes a learner with everything that they have reported. Their pace still counts until a restart."""
+        del self.participants[learner]
+        for choices in self._choices.values():
+            choices.pop(learner, None)
+        for shared in self._shared.values():
+            shared.pop(learner, None)
+        for by_text in self._misconceptions.values():
+            for learners in by_text.values():
+                learners.discard(learner)
+        self.groups_changed = True
+        self.changed.add(learner)
+
+    def last_silent(self, before: float) -> int | None:
+        """Returns the learner who joined last of those who joined before a time and have reported nothing, if any. A
+        flood of false learners mostly comes after the class."""
+        silent = [one for one in self.participants.values() if one.joined < before and not one.reported]
+        return max(silent, key=lambda one: one.joined).id if silent else None
+
     def apply(self, at: float, learner: int | None, content: dict[str, Any]) -> None:
         """Applies an event that `checked_event` has returned."""
         if learner is None:
             self._instruct(at, content)
             return
         participant, at = self.participants[learner], self.clock(at)
+        participant.reported = participant.reported or content["kind"] not in ("left", "folder")
         if content["kind"] not in ("judged", "folder"):  # a notebook can be graded after its learner has left
             participant.left = content["kind"] == "left"
         self.changed.add(learner)
@@ -363,9 +384,10 @@ class Workshop:
         return {"open": self.opened, "title": title, "timer": self.timer, "hint": self.hint, "judged": judged}
 
     def take_changes(self) -> list[dict[str, Any]]:
-        """Returns the rows that changed since the last call."""
+        """Returns the rows that changed since the last call. That of a removed learner has only an id and `removed`."""
         changed, self.changed = self.changed, set()
-        return [self.row(learner) for learner in sorted(changed)]
+        known = self.participants
+        return [self.row(one) if one in known else {"id": one, "removed": True} for one in sorted(changed)]
 
 
 def _predictions(course: Course, lesson: str) -> list[BoardPrediction]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 MAX_TEXT = 4_000
+MAX_LINE = 1_000  # characters of a line of code that a lexer reads
 MAX_ACCENTS = 4  # on one letter; written languages have up to three
 # Printable to Python, and nothing on a screen: letters without a glyph, and selectors of a variant (not of an emoji).
 _BLANK = re.compile(
@@ -41,6 +42,13 @@ def legible(text: str, most: int = MAX_TEXT) -> str:
     shown = shown if shown.isascii() else "".join(_low(shown))
     shown = _BLANK.sub(lambda blank: _escape(blank[0]), shown)
     return shown if len(text) <= most >= len(shown) else f"{shown[:most]} ..."
+
+
+def trimmed_lines(code: str) -> str:
+    """Returns code that Pygments reads fast: long lines are cut, and spaces at the ends of lines removed. At each line,
+    its lexer for Python looks for a docstring behind all blank lines that follow, and takes the square of their number.
+    """
+    return "\n".join(line[:MAX_LINE].rstrip() for line in code.split("\n"))
 
 
 def _low(text: str) -> Iterator[str]:

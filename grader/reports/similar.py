@@ -23,6 +23,7 @@ from pygments.lexers import PythonLexer
 from grader.core import notebook
 from grader.core.notebook import Notebook, Submission
 from grader.core.result import to_text
+from grader.core.text import trimmed_lines
 from grader.course import Lesson
 
 K = 12  # tokens of the shortest passage that is looked for
@@ -34,8 +35,7 @@ CLASS_MIN = 5  # and that at least so many learners have
 FACTOR = np.uint64(6364136223846793005)  # Knuth's, for a hash modulo 2**64
 MAX_SHOWN = 40_000  # characters of a learner's text
 MAX_TOKENS = 20_000  # of one submission; more are no answers
-# Of one submission, and of a line, since the lexer takes the square of some texts.
-MAX_CHARACTERS, MAX_LINE = 100_000, 1_000
+MAX_CHARACTERS = 100_000  # of one submission
 VARIABLE, TEXT, BREAK = "v", "'", "\0"  # in place of a name that the learner chose, of a string, and between cells
 
 Span = tuple[int, int]
@@ -157,7 +157,7 @@ class SimilarAnswers:
         for cell in submission.cells:
             if _bare(cell.source) in self._released or (cell.grade_id is not None and cell.grade_id not in stubs):
                 continue  # a cell of the course, changed or not
-            source = _readable(cell.source)[:room]
+            source = trimmed_lines(cell.source)[:room]
             room -= len(source)
             cells.append((cell.grade_id or f"own cell {cell.number}", source))
         return Learner(submission.learner, tuple(cells))
@@ -215,11 +215,6 @@ class SimilarAnswers:
             at += len(source) + 2
             found.append(Token(f"{BREAK}{label}", at, at))
         return found[:MAX_TOKENS]
-
-
-def _readable(source: str) -> str:
-    """Code without spaces at the ends of lines: at each line the lexer looks for a docstring behind all that follow."""
-    return "\n".join(line[:MAX_LINE].rstrip() for line in source.split("\n"))
 
 
 def _bare(text: str) -> str:

@@ -49,7 +49,7 @@ function connect() {
       rows.clear();
       begin(sent.address || new URL(".", location.href).href, sent.code);
     }
-    for (const row of sent.rows || []) rows.set(row.id, row);
+    for (const row of sent.rows || []) row.removed ? rows.delete(row.id) : rows.set(row.id, row);
     draw(Boolean(sent.groups || sent.role));
   };
   socket.onclose = (event) => {
@@ -211,7 +211,7 @@ function drawAttention(order) {
     if (row.help) {
       line.append(element("span", "asks for help"));
       const button = element("button", "Mark as helped", { "aria-label": `${row.name} asks for help. Mark as helped` });
-      button.dataset.learner = row.id;
+      button.dataset.action = `helped ${row.id}`;
       button.onclick = () => act({ kind: "helped", learner: row.id });
       line.append(button);
     }
@@ -224,9 +224,10 @@ function drawLearners() {
   const head = element("tr");
   head.append(element("th", "Learner", { scope: "col" }), element("th", "Last progress", { scope: "col" }));
   for (const one of outline.exercises) head.append(element("th", label(one), { scope: "col" }));
+  head.append(element("th", "Remove", { scope: "col" }));
   const body = element("tbody");
   const order = [...rows.values()].filter((row) => !row.replaced).sort((a, b) => a.left - b.left || b.help - a.help || a.done - b.done || a.progressed - b.progressed);
-  const focused = document.activeElement && document.activeElement.dataset.learner;
+  const focused = document.activeElement && document.activeElement.dataset.action;
   for (const row of order) {
     const line = element("tr");
     const stuck = isStuck(row);
@@ -239,6 +240,12 @@ function drawLearners() {
       const about = `${row.name}, ${plain(one.title)}: ${WORDS[cell.status]}, ${cell.earned} of ${one.points} points, ${cell.failures} failed attempts`;
       line.append(element("td", SYMBOLS[cell.status], { class: `status ${cell.status}`, "aria-label": about, title: about }));
     }
+    const button = element("button", "Remove", { "aria-label": `Remove ${row.name} from the workshop` });
+    button.dataset.action = `remove ${row.id}`;
+    button.onclick = () => confirm(`Remove ${row.name} and all their reports from the workshop?`) && act({ kind: "remove", learner: row.id });
+    const last = element("td");
+    last.append(button);
+    line.append(last);
     body.append(line);
   }
   const top = element("thead");
@@ -246,7 +253,7 @@ function drawLearners() {
   at("learners").replaceChildren(top, body);
   drawAttention(order);
   if (focused) {
-    const again = at("attention").querySelector(`[data-learner="${CSS.escape(focused)}"]`);
+    const again = document.querySelector(`[data-action="${CSS.escape(focused)}"]`);
     if (again) again.focus();
   }
 }
