@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import zipfile
@@ -15,6 +17,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+
+from grader.lms import feedback_delivery
+from grader.lms import git as grader_git
 
 LESSON = "01_by_hand"
 GH = """#!/usr/bin/env python3
@@ -162,3 +167,30 @@ def test_git_gets_a_branch_and_gh_an_issue(deliver: Deliver, class_folder: Path,
     assert log[-1][:5] == ["issue", "comment", "7", "--repo", "class/one"]
     assert git(one, "rev-list", "--count", "feedback") == "2"
     assert git(one, "show", f"feedback:feedback/{LESSON}.html") == "<!doctype html>changed"
+
+
+def test_a_branch_that_is_too_large_or_a_silent_server_costs_one_learner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = repository(tmp_path / "one.git")
+    work = tmp_path / "one-work"
+    (work / "large").write_bytes(os.urandom(3 << 20))
+    identity = ["-c", "user.name=one", "-c", "user.email=one@localhost"]
+    for words in (["add", "-A"], ["commit", "-q", "-m", "x"], ["push", "-q", str(one), "HEAD:feedback"]):
+        subprocess.run(["git", *identity, *words], cwd=work, check=True)
+    settings = tmp_path / "gitconfig"
+    settings.write_text(f'[url "{one}"]\n\tinsteadOf = https://localhost/one.git\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+    page = tmp_path / "page.html"
+    page.write_text("<!doctype html>")
+    pages = [feedback_delivery.FeedbackFile("one", LESSON, page)]
+    limits = functools.partial(grader_git.FetchLimits, seconds=5, bytes=1 << 20)
+    monkeypatch.setattr(grader_git, "FetchLimits", limits)
+    large = feedback_delivery.deliver(grader_git.Repository("one", "https://localhost/one.git"), pages, issue=False)
+    assert large.problem == "more than 1 MB"
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"git://127.0.0.1:{silent.getsockname()[1]}/one.git"
+        waited = feedback_delivery.deliver(grader_git.Repository("one", url), pages, issue=False)
+    assert waited.problem == "no complete answer within 5 s"

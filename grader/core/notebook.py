@@ -115,7 +115,7 @@ def _opened(path: Path, folders: int) -> Iterator[io.BufferedReader]:
         for folder in reversed(path.parents[:folders]):
             inside = os.open(folder if inside is None else folder.name, FOLDER, dir_fd=inside)
             open_folders.callback(os.close, inside)
-        with open(os.open(path.name, FILE, dir_fd=inside), "rb") as file:
+        with open(os.open(path if inside is None else path.name, FILE, dir_fd=inside), "rb") as file:
             yield file
 
 
