@@ -907,7 +907,7 @@ def stable_sum(x):
 #
 # **Example.** `frame = [[1, 2, 3, 4], [5, 6, -7, 8]]` and `gains = [1, 2]` give `[[2, 2, 3, 3], [0, 0, 3, 3]]`.
 #
-# **Judged.** The values, for even and odd h, also if h equals w, if w is 3, or if a dead pixel is -inf, with and without `jit`. The function is one program without a loop, the same at any size. **Not judged.** The number of steps.
+# **Judged.** The values, for even and odd h, also if h equals w, if w is 3, or if a dead pixel is -inf, with and without `jit`. The function is one program without a loop, and it has the same operations for any number of rows and columns. **Not judged.** The number of steps.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1000,21 +1000,29 @@ def probe_plain(frame, gains):
 compare(ask(probe_plain, frame, gains), wanted(frame, gains), label="the repaired frame without jit")
 
 # %% hidden="arrays-in-place" name="program" points=1
-"""Right for more rows too, by the same program and without a loop."""
+"""Right for more rows and columns too, by the same program and without a loop."""
 made = {}
-for rows in (6, 22):
-    frame = inputs.rng().normal(size=(rows, 9)).astype(np.float32)
-    gains = inputs.rng().uniform(0.5, 2, size=rows).astype(np.float32)
-    made[rows] = program(repair, frame, gains)
-    got, mended = made[rows].run(frame, gains), frame.copy()
+for size in ((6, 9), (22, 9), (6, 25)):
+    frame = inputs.rng().normal(size=size).astype(np.float32)
+    gains = inputs.rng().uniform(0.5, 2, size=size[0]).astype(np.float32)
+    made[size] = program(repair, frame, gains)
+    got, mended = made[size].run(frame, gains), frame.copy()
     repair_numpy(mended, gains)
-    compare(got, mended, label=f"the repaired frame of {rows} rows and 9 columns")
-few, many = made[6], made[22]
-require(many.loops == 0, "The program runs a loop. Slices with a step select all these rows at once.")
+    compare(got, mended, label=f"the repaired frame of {size[0]} rows and {size[1]} columns")
+small, tall, wide = made.values()
 require(
-    many.operations == few.operations,
-    f"For 6 rows the program has {few.operations} operations, for 22 it has {many.operations}. JAX has unrolled a "
+    tall.loops == 0 and wide.loops == 0,
+    "The program runs a loop. Slices with a step select all these rows at once, with all their columns.",
+)
+require(
+    tall.operations == small.operations,
+    f"For 6 rows the program has {small.operations} operations, for 22 it has {tall.operations}. JAX has unrolled a "
     "Python loop over the rows. Slices with a step select all these rows at once.",
+)
+require(
+    wide.operations == small.operations,
+    f"For 9 columns the program has {small.operations} operations, for 25 it has {wide.operations}. JAX has unrolled a "
+    "Python loop over the columns. A slice selects all of them at once.",
 )
 
 # %% [markdown] why="arrays-in-place"
@@ -1101,6 +1109,16 @@ def repair(frame, gains):
         row = jnp.maximum(row, 0) / gains[i]
         rows.append(jnp.concatenate([row[1:2], row[1:-1], row[-2:-1]]))
     return jnp.stack(rows)
+
+
+# %% wrong="arrays-in-place" because="Repairs column by column in Python, which gives the right values, but the program grows with the frame."
+def repair(frame, gains):
+    width, columns = frame.shape[1], []
+    for j in range(width):
+        inner = min(max(j, 1), width - 2)  # an edge repeats its neighbour
+        column = frame[:, inner].at[1::2].set(frame[1::2, width - 1 - inner])
+        columns.append(jnp.where(column < 0, 0, column) / gains)
+    return jnp.stack(columns, axis=1)
 
 
 # %% wrong="arrays-in-place" because="Takes the right edge from a frame whose dead pixels are not yet repaired."

@@ -1210,7 +1210,7 @@ def running_stats(xs, decay):
 #
 # **Example.** For a table of three rows of one zero, `ids = [[0, 0], [2, 0]]` and `updates = [[[1], [2]], [[3], [4]]]`, the rows become 7, 0 and 3.
 #
-# **Judged.** Values. In both programs, the new table has the memory of the old one (alias bytes), the temporary bytes are less than half of the table, there are fewer floating-point operations than half of the table's entries, and the size of the program does not depend on `steps`. `accumulate_in_place` returns nothing. **Not judged.** Loop or no loop.
+# **Judged.** Values. In both programs, the new table has the memory of the old one (alias bytes), the temporary bytes are less than half of the table, there are fewer floating-point operations than half of the table's entries, and the size of the program does not depend on `steps`. A loop may visit the updates, but not the rows of the table. So if JAX writes out all loops (`jax.disable_jit`), a program for a larger table has as many operations. `accumulate_in_place` returns nothing. **Not judged.** Loop or no loop.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1295,7 +1295,7 @@ for n, d, steps, k in ((6, 3, 4, 5), (40, 2, 1, 3), (5, 4, 6, 1)):
     compare(got, wanted, label="the table that is returned")
 
 # %% hidden="state-accumulate" name="in-place" points=2
-"""Neither program copies or rebuilds the table: alias bytes, temporary bytes, work and size."""
+"""Neither program copies, rebuilds or visits the table: alias bytes, temporary bytes, work and size."""
 
 
 def probe_in_place(table, ids, updates):
@@ -1309,6 +1309,36 @@ def probe_in_place(table, ids, updates):
 
 def probe_donated(table, ids, updates):
     return donated_accumulator()(table, ids, updates)
+
+
+# Loops run in Python here, so a program contains the operations of each iteration.
+def probe_in_place_written_out(table, ids, updates):
+    with jax.disable_jit(), jax.ensure_compile_time_eval():
+        ref = jax.new_ref(table)
+        accumulate_in_place(ref, ids, updates)
+        return jax.freeze(ref)
+
+
+def probe_donated_written_out(table, ids, updates):
+    with jax.disable_jit(), jax.ensure_compile_time_eval():
+        return donated_accumulator()(table, ids, updates)
+
+
+def draw(rows):
+    """A table with this number of rows, four updates of it, and the table that they give."""
+    rng = inputs.rng()
+    table, updates = (rng.normal(size=shape).astype(np.float32) for shape in ((rows, 4), (2, 2, 4)))
+    ids, wanted = rng.integers(0, rows, size=(2, 2)).astype(np.int32), table.copy()
+    np.add.at(wanted, ids, updates)
+    return (table, ids, updates), wanted
+
+
+def judge_rows(begin, small, large):
+    require(
+        small.operations == large.operations,
+        f"If its loops are written out, {begin} has {small.operations} operations for a table of 33 rows and "
+        f"{large.operations} for one of 60. It visits all rows. Add to the rows that occur, and to no others.",
+    )
 
 
 def judge(begin, few, many, table):
@@ -1345,10 +1375,24 @@ few, many = program(probe_in_place, table, ids[:2], updates[:2]), program(probe_
 judge("The program with the Ref", few, many, table)
 compare(many.run(table, ids, updates), wanted, label="the table in the Ref")
 compare(few.run(table, ids[:2], updates[:2]), wanted_few, label="the table in the Ref after two steps")
+arrays, wanted_small = draw(33)
+small = program(probe_in_place_written_out, *arrays)
+compare(small.run(*arrays), wanted_small, label="the table of 33 rows in the Ref")
+arrays, wanted_large = draw(60)
+large = program(probe_in_place_written_out, *arrays)
+compare(large.run(*arrays), wanted_large, label="the table of 60 rows in the Ref")
+judge_rows("the program with the Ref", small, large)
 few, many = program(probe_donated, table, ids[:2], updates[:2]), program(probe_donated, table, ids, updates)
 judge("The program with the donated table", few, many, table)
 compare(many.run(table, ids, updates), wanted, label="the table that is returned")
 compare(few.run(table, ids[:2], updates[:2]), wanted_few, label="the table that is returned after two steps")
+arrays, wanted_small = draw(33)
+small = program(probe_donated_written_out, *arrays)
+compare(small.run(*arrays), wanted_small, label="the table of 33 rows that is returned")
+arrays, wanted_large = draw(60)
+large = program(probe_donated_written_out, *arrays)
+compare(large.run(*arrays), wanted_large, label="the table of 60 rows that is returned")
+judge_rows("the program with the donated table", small, large)
 
 # %% hidden="state-accumulate" name="donated" points=1 observed=true
 """The compiled function donates the table, and neither ids nor updates."""
@@ -1393,6 +1437,36 @@ def accumulate_in_place(table_ref, ids, updates):
 
 def donated_accumulator():
     return jax.jit(lambda table, ids, updates: table.at[ids].add(updates), donate_argnums=0)
+
+
+# %% wrong="state-accumulate" because="Loops over all rows of the table, also those that do not change, so the time grows with the table."
+def accumulate_in_place(table_ref, ids, updates):
+    def row(r, _):
+        table_ref[r] += jnp.sum(jnp.where((ids == r)[..., None], updates, 0), axis=(0, 1))
+        return _
+
+    jax.lax.fori_loop(0, table_ref.shape[0], row, 0)
+
+
+def donated_accumulator():
+    return jax.jit(lambda table, ids, updates: table.at[ids].add(updates), donate_argnums=0)
+
+
+# %% wrong="state-accumulate" because="Loops over all rows of the table, also those that do not change, so the time grows with the table."
+def accumulate_in_place(table_ref, ids, updates):
+    jax.ref.addupdate(table_ref, ids, updates)
+
+
+def donated_accumulator():
+    def update(table, ids, updates):
+        def row(state):
+            r, table = state
+            added = jnp.sum(jnp.where((ids == r)[..., None], updates, 0), axis=(0, 1))
+            return r + 1, table.at[r].add(added)
+
+        return jax.lax.while_loop(lambda state: state[0] < len(table), row, (0, table))[1]
+
+    return jax.jit(update, donate_argnums=0)
 
 
 # %% wrong="state-accumulate" because="Builds a table of updates for each step and adds them up, so the memory grows with the number of steps."
@@ -1549,6 +1623,23 @@ def donated_accumulator():
         return jax.freeze(ref)
 
     return jax.jit(update, donate_argnums=(0,))
+
+
+# %% right="state-accumulate"
+def accumulate_in_place(table_ref, ids, updates):
+    def one(i, _):
+        table_ref[ids.ravel()[i]] += updates.reshape(-1, updates.shape[-1])[i]  # one row at a time, so it may repeat
+        return _
+
+    jax.lax.fori_loop(0, ids.size, one, None)
+
+
+def donated_accumulator():
+    def update(table, ids, updates):
+        add = lambda state: (state[0] + 1, state[1].at[ids[state[0]]].add(updates[state[0]]))
+        return jax.lax.while_loop(lambda state: state[0] < len(ids), add, (0, table))[1]
+
+    return jax.jit(update, donate_argnums=0)
 
 
 # %% right="state-accumulate"

@@ -1534,7 +1534,7 @@ def mlp(params, x):
 #
 # **Example.** For `product_loss` of the setup and `w` of the type `float32[8@data,1]`, the gradient is the mean of all rows of all micro-batches, and also a `float32[8@data,1]`.
 #
-# **Judged.** The values and the types. The compiled program has a loop and no collective inside it. Before the loop, it gathers at most the parameters. After it, the reductions return as many elements as the parameters have. A reduce-scatter counts as the all-reduce that it replaces. **Not judged.** Whether you or the compiler move the communication out of the loop. Parameters that are added to a partitioned array, such as biases, because JAX 0.10.2 has no rule for them if they are reduced.
+# **Judged.** The values and the types. The compiled program has a loop and no collective inside it. The loop processes one micro-batch, or a few, in each iteration. So for small micro-batches, no array of the program is half as large as the gradients of all micro-batches together, and with one iteration of each loop, the program performs at most a third of the operations that all micro-batches need. (Programs for GPUs do not state the operations of matrix products, so operations are judged on CPUs and TPUs.) Before the loop, it gathers at most the parameters. After it, the reductions return as many elements as the parameters have. A reduce-scatter counts as the all-reduce that it replaces. **Not judged.** Whether you or the compiler move the communication out of the loop. Parameters that are added to a partitioned array, such as biases, because JAX 0.10.2 has no rule for them if they are reduced.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1602,7 +1602,7 @@ for count, specs in (
     (4, {"w1": ("data", None), "w2": (None, None)}),
 ):
     mesh = devices.mesh((count,), ("data",), explicit=True)
-    steps, batch, d, h, k = int(rng.integers(2, 5)), 2 * count, 16, 8 * int(rng.integers(2, 4)), 5
+    steps, batch, d, h, k = 4 * count + int(rng.integers(1, 4)), 8, 32, 8 * int(rng.integers(6, 9)), 5
     weights = {"w1": rng.normal(size=(d, h)) / 4, "w2": rng.normal(size=(h, k)) / 4}
     numbers = rng.normal(size=(steps, batch, d)).astype(np.float32)
     with jax.set_mesh(mesh), case(f"for w1 with the spec P{specs['w1']} and w2 with P{specs['w2']}"):
@@ -1630,6 +1630,18 @@ for count, specs in (
             "the reductions after the loop do not have as many elements as the parameters.",
         )
         require(moved_elements(made) <= size + 64, "the program gathers more than the parameters.")
+        require(
+            made.intermediates < steps * size / 2,
+            f"for {steps} micro-batches, the program has an array of {made.intermediates:,} elements. One gradient has "
+            f"{size:,}. Add the gradient of each micro-batch to the sum in the loop.",
+        )
+        work = 6 * steps * batch / count * size  # three products for each parameter
+        if made.flops:
+            require(
+                made.flops <= work / 3,
+                "the program processes many micro-batches at once. Compute the gradient of one micro-batch in each "
+                "iteration of the loop.",
+            )
 
 # %% [markdown] why="explicit-accumulate"
 # The type of a parameter determines the type of its gradient, and a reduced parameter has an unreduced gradient. The sum of unreduced arrays is unreduced, so the carry keeps its type. One `reshard` before and one after the loop state where the communication happens. On accelerators, the second one can be a reduce-scatter. **Next:** What does each device store during the loop, and how would you gather only one layer at a time?
@@ -1766,6 +1778,32 @@ def accumulate(loss, params, batches):
     losses = lambda params: jax.vmap(lambda batch: loss(params, batch))(batches)
     t = jax.grad(lambda w: jnp.mean(losses(w)))(w)
     return jax.tree.map(lambda p, t: jax.reshard(t, jax.typeof(p).sharding.spec), params, t)
+
+
+# %% wrong="explicit-accumulate" because="Computes the gradients of all micro-batches at once, and the loop only adds them. They need the memory that micro-batches should save."
+def accumulate(loss, params, batches):
+    whole = {name: jax.reshard(leaf, P()) for name, leaf in params.items()}
+    count = jax.sharding.get_abstract_mesh().shape["data"]
+
+    def on_one_device(whole, batches):
+        whole = jax.lax.pcast(whole, "data", to="varying")
+        each = jax.vmap(jax.grad(loss), (None, 0))(whole, batches)
+        add = lambda total, one: (jax.tree.map(jnp.add, total, one), None)
+        total, _ = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, whole), each)
+        return jax.tree.map(lambda t: t[None], total)
+
+    specs = P(), P(None, "data")
+    total = jax.shard_map(on_one_device, in_specs=specs, out_specs=P("data"))(whole, batches)
+    mean = lambda p, t: jax.reshard(jnp.sum(t, 0), jax.typeof(p).sharding.spec) / (count * len(batches))
+    return jax.tree.map(mean, params, total)
+
+
+# %% wrong="explicit-accumulate" because="Processes all micro-batches at once, beside a loop that only counts."
+def accumulate(loss, params, batches):
+    w = jax.tree.map(lambda p: jax.reshard(p, P(reduced={"data"})), params)
+    t = jax.grad(lambda w: jnp.sum(jax.vmap(loss, (None, 0))(w, batches)))(w)
+    steps = jax.lax.fori_loop(0, len(batches), lambda _, steps: steps + 1, 0.0)
+    return jax.tree.map(lambda p, t: jax.reshard(t, jax.typeof(p).sharding.spec) / steps, params, t)
 
 
 # %% wrong="explicit-accumulate" because="Takes the gradient of the mean micro-batch, but the mean of the gradients differs from the gradient for the mean."

@@ -1659,7 +1659,7 @@ def sharded_optimizer(mesh, tx, params):
 #
 # **Example.** Take two micro-batches of 8 examples with x = 1, the parameter `w = 0`, and the loss `Σ weight (w x - y)²`. The first micro-batch has y = 0, …, 7 and weights 1. The second has y = 10, and only two of its weights are 1. The gradient is -2 (28 + 20) / (8 + 2) = -9.6. The mean of the two micro-batches' gradients would be (-7 - 20) / 2 = -13.5, which is wrong.
 #
-# **Judged.** The values. The compiled program has a loop over the micro-batches (`scan` or `fori_loop`, because a Python `for` is unrolled), and no collective inside it. The gradients of all parameters are reduced over the devices once, and there is no other communication of that size. **Not judged.** The placement of the result.
+# **Judged.** The values. The compiled program has a loop over the micro-batches (`scan` or `fori_loop`, because a Python `for` is unrolled), and no collective inside it. The loop processes one micro-batch, or a few, in each iteration. So for small micro-batches, no array of the program is half as large as the gradients of all micro-batches together, and with one iteration of each loop, the program performs at most a third of the operations that all micro-batches need. (Programs for GPUs do not state the operations of matrix products, so operations are judged on CPUs and TPUs.) The gradients of all parameters are reduced over the devices once, and there is no other communication of that size. **Not judged.** The placement of the result.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1743,8 +1743,9 @@ for _ in range(2):
 """A loop over the micro-batches contains no collective, and every gradient is reduced once, after the loop."""
 mesh = devices.mesh((8,), ("data",))
 split = NamedSharding(mesh, P(None, "data"))
-rng, shapes = inputs.rng(), ((5, 16, 12), (5, 16, 6), (5, 16))
-numbers = network(rng, 12, 24, 6)
+rng, M, B, d, h, k = inputs.rng(), 32, 16, 48, 64, 6
+shapes = (M, B, d), (M, B, k), (M, B)
+numbers = network(rng, d, h, k)
 xs, ys, weights = (rng.uniform(0.1, 1, size=shape).astype(np.float32) for shape in shapes)
 params, data = jax.device_put(numbers, NamedSharding(mesh, P())), jax.device_put((xs, ys, weights), split)
 made = program(
@@ -1753,28 +1754,40 @@ made = program(
     params,
     *data,
 )
-reduced, count = made.elements("all-reduce") + 8 * made.elements("reduce-scatter"), 12 * 24 + 24 + 24 * 6 + 6
+reduced, count = made.elements("all-reduce") + 8 * made.elements("reduce-scatter"), d * h + h + h * k + k
 require(
     made.loops > 0 or reduced < 2 * count,
     f"The program has no loop and reduces {reduced:,} elements, several times the {count:,} of all gradients. The loop over the "
     "micro-batches is unrolled, with a reduction for each of them. Use a scan.",
 )
 if made.loops == 0:
-    longer = [jax.ShapeDtypeStruct((10, *shape[1:]), np.float32, sharding=split) for shape in shapes]
-    grown = program(
+    fewer = [jax.ShapeDtypeStruct((8, *shape[1:]), np.float32, sharding=split) for shape in shapes]
+    small = program(
         lambda mesh, params, xs, ys, weights: accumulate_once(mesh, weighted_network_loss, params, xs, ys, weights),
         mesh,
         params,
-        *longer,
+        *fewer,
     )
     require(
-        grown.operations == made.operations,
+        small.operations == made.operations,
         "The program has no loop, and it grows with the number of micro-batches, because a Python `for` is unrolled. "
         "Use a scan over the micro-batches.",
     )
     require(
         False,
         "The program has no loop over the micro-batches. Processed all at once, they need the memory that they should save.",
+    )
+require(
+    made.intermediates < M * count / 2,
+    f"For {M} micro-batches, the program has an array of {made.intermediates:,} elements. One gradient has {count:,}. Add the "
+    "gradient of each micro-batch to the sum in the loop.",
+)
+work = 6 * M * B / 8 * (d * h + h * k)  # of one device, with three products for each weight
+if made.flops:
+    require(
+        made.flops <= work / 3,
+        "The program processes many micro-batches at once. Compute the gradient of one micro-batch in each iteration of the "
+        "loop.",
     )
 inside = [c for c in made.collectives if c.in_loop]
 require(
@@ -1792,7 +1805,7 @@ require(
     f"The devices communicate {travels:,} elements in all; one gradient has {count:,}. Reduce once, and leave the examples on "
     "their devices.",
 )
-flat = xs.reshape(80, 12), ys.reshape(80, 6), weights.reshape(80) / weights.sum()
+flat = xs.reshape(M * B, d), ys.reshape(M * B, k), weights.ravel() / weights.sum()
 compare(made.run(mesh, params, *data), by_hand(numbers, *flat)[1], label="the gradient")
 
 # %% [markdown] why="dp-accumulate"
@@ -1831,6 +1844,37 @@ def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
 def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     total = jax.grad(lambda params: jax.vmap(loss_sum, (None, 0, 0, 0))(params, xs, ys, weights).sum())(params)
     return jax.tree.map(lambda g: g / weights.sum(), total)
+
+
+# %% wrong="dp-accumulate" because="Computes the gradients of all micro-batches at once, and the loop only adds them. They need the memory that micro-batches should save."
+def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
+    by_device = lambda a: a.reshape(a.shape[0], mesh.size, -1, *a.shape[2:])
+    gradients = jax.vmap(jax.vmap(jax.grad(loss_sum), in_axes=(None, 0, 0, 0)), in_axes=(None, 0, 0, 0))
+    each = gradients(params, by_device(xs), by_device(ys), by_device(weights))
+    nothing = jax.tree.map(lambda p: jnp.zeros((mesh.size, *p.shape), p.dtype), params)
+    total, _ = jax.lax.scan(lambda total, one: (jax.tree.map(jnp.add, total, one), None), nothing, each)
+    return jax.tree.map(lambda g: g.sum(0) / weights.sum(), total)
+
+
+# %% wrong="dp-accumulate" because="Computes the gradients of all micro-batches at once, and the loop only adds them. They need the memory that micro-batches should save."
+def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
+    def on_one_device(params, xs, ys, weights):
+        mine = jax.lax.pcast(params, "data", to="varying")
+        each = jax.vmap(jax.grad(loss_sum), in_axes=(None, 0, 0, 0))(mine, xs, ys, weights)
+        add = lambda total, one: (jax.tree.map(jnp.add, total, one), None)
+        total, _ = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, mine), each)
+        total, weight = jax.lax.psum((total, weights.sum()), "data")
+        return jax.tree.map(lambda g: g / weight, total)
+
+    specs = P(), *[P(None, "data")] * 3
+    return jax.shard_map(on_one_device, mesh=mesh, in_specs=specs, out_specs=P())(params, xs, ys, weights)
+
+
+# %% wrong="dp-accumulate" because="Processes all micro-batches at once, beside a loop that only counts."
+def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
+    total = jax.grad(lambda params: jax.vmap(loss_sum, (None, 0, 0, 0))(params, xs, ys, weights).sum())(params)
+    every = jax.lax.fori_loop(0, len(xs), lambda i, total: total + weights[i], jnp.zeros_like(weights[0]))
+    return jax.tree.map(lambda g: g / every.sum(), total)
 
 
 # %% wrong="dp-accumulate" because="Unrolls the micro-batches in a Python loop, with a reduction for each of them."

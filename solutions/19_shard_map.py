@@ -1666,7 +1666,7 @@ def global_batch_norm(x, scale, shift, axis):
 #
 # **Example.** Take one micro-batch on two devices, the parameter `w = [0]`, and the loss `Σ weight (w x - y)²` with x = 1 everywhere. The first device has y = [1, 3] with weights [1, 1], and the second y = [5, 9] with weights [1, 0]. The gradient is -2 (1 + 3 + 5) / 3 = -6.
 #
-# **Judged.** The values. The compiled program has a loop over the micro-batches (`scan` or `fori_loop`), and no collective inside it. After the loop, the all-reduces return at most as many elements as the gradients have, plus 4, and there is no other communication. The mesh may have another axis, along which everything is replicated. **Not judged.** The number of all-reduces.
+# **Judged.** The values. The compiled program has a loop over the micro-batches (`scan` or `fori_loop`), and no collective inside it. The loop processes one micro-batch, or a few, in each iteration. So for small micro-batches, no array of the program is half as large as the gradients of all micro-batches together, and with one iteration of each loop, the program performs at most a third of the operations that all micro-batches need. (Programs for GPUs do not state the operations of matrix products, so operations are judged on CPUs and TPUs.) After the loop, the all-reduces return at most as many elements as the gradients have, plus 4, and there is no other communication. The mesh may have another axis, along which everything is replicated. **Not judged.** The number of all-reduces.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1762,12 +1762,13 @@ def probe_program(params, xs, ys, weights):
 
 
 rng, mesh = inputs.rng(), grid(4, 2, names=("batch", "model"))
-params = network(rng, 6, 9)
-xs, ys, weights = (rng.uniform(0.1, 1, size=shape).astype(np.float32) for shape in ((5, 16, 6), (5, 16), (5, 16)))
+M, B, d, h = 24, 8, 24, 32
+params = network(rng, d, h)
+xs, ys, weights = (rng.uniform(0.1, 1, size=shape).astype(np.float32) for shape in ((M, B, d), (M, B), (M, B)))
 with case("with the axes batch and model"), jax.set_mesh(mesh):
     placed = [place(mesh, array, None, "batch") for array in (xs, ys, weights)]
     made = program(probe_program, params, *placed)
-    flat = xs.reshape(80, 6), ys.ravel(), weights.ravel() / weights.sum()
+    flat = xs.reshape(M * B, d), ys.ravel(), weights.ravel() / weights.sum()
     compare(made.run(params, *placed), by_hand(params, *flat)[1], label="the gradient")
 require(made.loops > 0, "The program has no loop over the micro-batches. Use a scan.")
 require(
@@ -1779,9 +1780,21 @@ require(
     "The program has collectives other than all-reduces.",
 )
 require(
-    made.elements() <= 6 * 9 + 9 + 4,
+    made.elements() <= d * h + h + 4,
     "The all-reduces return more elements than the gradients have. Reduce each gradient once.",
 )
+require(
+    made.intermediates < M * (d * h + h) / 2,
+    f"For {M} micro-batches, the program has an array of {made.intermediates:,} elements. One gradient has {d * h + h:,}. Add "
+    "the gradient of each micro-batch to the sum in the loop.",
+)
+work = 6 * M * B / 4 * (d * h + h)  # of one device, with three products for each weight
+if made.flops:
+    require(
+        made.flops <= work / 3,
+        "The program processes many micro-batches at once. Compute the gradient of one micro-batch in each iteration of the "
+        "loop.",
+    )
 
 # %% [markdown] why="shardmap-gradient-inside"
 # The gradient with respect to a value that does not vary is reduced at once, in every iteration. After the cast, you choose where the reduction happens. Lesson 18 used an additional axis of size eight for this. *Unreduced* types are a third way (the Deeper section on gradients that are not reduced yet). **Next:** With FSDP, the parameters are shards. Where do you gather them, and which collective replaces the `psum`?
@@ -1875,6 +1888,25 @@ def gradient_inside(loss_sum, params, xs, ys, weights, axis):
     varying = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, axis, to="varying"), params)
     total = jax.grad(loss_sum)(varying, xs.reshape(-1, xs.shape[-1]), ys.ravel(), weights.ravel())
     total, count = jax.lax.psum((total, weights.sum()), axis)
+    return jax.tree.map(lambda leaf: leaf / count, total)
+
+
+# %% wrong="shardmap-gradient-inside" because="Computes the gradients of all micro-batches at once, and the loop only adds them. They need the memory that micro-batches should save."
+def gradient_inside(loss_sum, params, xs, ys, weights, axis):
+    varying = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, axis, to="varying"), params)
+    each = jax.vmap(jax.grad(loss_sum), (None, 0, 0, 0))(varying, xs, ys, weights)
+    add = lambda total, one: (jax.tree.map(jnp.add, total, one), None)
+    total, _ = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, varying), each)
+    total, count = jax.lax.psum((total, weights.sum()), axis)
+    return jax.tree.map(lambda leaf: leaf / count, total)
+
+
+# %% wrong="shardmap-gradient-inside" because="Processes all micro-batches at once, beside a loop that only counts."
+def gradient_inside(loss_sum, params, xs, ys, weights, axis):
+    varying = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, axis, to="varying"), params)
+    total = jax.grad(loss_sum)(varying, xs.reshape(-1, xs.shape[-1]), ys.ravel(), weights.ravel())
+    count, _ = jax.lax.scan(lambda count, some: (count + some.sum(), None), 0 * weights[0, 0], weights)
+    total, count = jax.lax.psum((total, count), axis)
     return jax.tree.map(lambda leaf: leaf / count, total)
 
 

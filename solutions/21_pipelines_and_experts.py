@@ -1123,7 +1123,7 @@ def balance_loss(logits, axis):
 #
 # **Example.** On two devices with two tokens each and `capacity=1`, suppose that both tokens of the first device choose expert 1. Then the second of these tokens is dropped, and its result is 0. The tokens of the second device choose the experts 1 and 0, and both are sent. Expert 1 receives one token from each device, because each device has its own places for each expert. With the tokens 1, 2, 3 and 4, `expert = lambda p, x: x + p["b"]` and `b` of 10 and 20, the experts return 21, 23 and 14 for the tokens 1, 3 and 4. The logits of each token differ by log 3, so all gates are ¾, and the results of the layer are 15.75, 0, 17.25 and 10.5.
 #
-# **Judged.** The values and the type, and the gradients with respect to `params`, `x` and `logits`. The compiled program contains two all-to-alls over the N devices and no other collectives. Each all-to-all returns at most E · capacity · d elements on each device. With 64 tokens on each device, the program performs at most three times as many operations as the experts alone. (Programs for GPUs do not state the operations of matrix products, so this is judged on CPUs and TPUs.) Checks use one and several experts on each device. **Not judged.** Ties between logits, and how you find the place of a token.
+# **Judged.** The values and the type, and the gradients with respect to `params`, `x` and `logits`. The compiled program contains two all-to-alls over the N devices and no other collectives. Each all-to-all returns at most E · capacity · d elements on each device. With 64 tokens on each device, the program performs at most three times as many operations as the experts alone. All iterations of a loop count, so the number of iterations must be static (`fori_loop`, `scan` or `map`). (Programs for GPUs do not state the operations of matrix products, so this is judged on CPUs and TPUs.) Checks use one and several experts on each device. **Not judged.** Ties between logits, and how you find the place of a token.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1286,7 +1286,8 @@ compare(got, wanted, label="the gradient", rtol=1e-4, atol=1e-4)
 
 
 def probe_many_tokens(params, x, logits, capacity):
-    return moe_dispatch(expert_mlp, params, x, logits, capacity)
+    with jax.disable_jit():  # loops run in Python, so the program contains the operations of each iteration
+        return moe_dispatch(expert_mlp, params, x, logits, capacity)
 
 
 rng, mesh = inputs.rng(), grid(4, names=("expert",))
@@ -1303,6 +1304,7 @@ with jax.set_mesh(mesh):
     arrays = [place(mesh, tree, "expert") for tree in (params, x, logits)]
     made = program(probe_many_tokens, *arrays, capacity)
     compare(made.run(*arrays, capacity), wanted, label="the result", rtol=1e-4, atol=1e-5)
+require(made.loops == 0, "The program has a loop whose number of iterations is not static, such as a `while_loop`.")
 needed = 4 * experts * capacity * width * hidden  # two products for each of the rows that a device receives
 if made.flops:
     require(
@@ -1537,6 +1539,48 @@ def moe_dispatch(expert, params, x, logits, capacity):
         back = jax.lax.all_to_all(results, "expert", 0, 0).reshape(experts, capacity, width)
         gates = routes * jax.nn.softmax(logits)[:, :, None]
         return jnp.einsum("tec,ecd->td", gates, back)
+
+    return jax.shard_map(on_one_device, in_specs=P("expert"), out_specs=P("expert"))(params, x, logits)
+
+
+# %% wrong="moe-dispatch" because="Copies the rows by products with a mask, one row after the other in a loop, which needs more operations than the experts."
+def moe_dispatch(expert, params, x, logits, capacity):
+    def on_one_device(params, x, logits):
+        experts = logits.shape[1]
+        chosen = jax.nn.one_hot(logits.argmax(-1), experts)
+        place = jnp.cumsum(chosen, axis=0) - 1
+        mask = chosen[:, :, None] * (place[:, :, None] == jnp.arange(capacity))
+        mask = mask.reshape(len(x), -1)  # (tokens, experts * capacity)
+        sent = jax.lax.map(lambda row: row @ x, mask.T).reshape(experts, capacity, -1)
+        arrived = jax.lax.all_to_all(sent, "expert", split_axis=0, concat_axis=1, tiled=True)
+        results = jax.vmap(expert)(params, arrived)
+        back = jax.lax.all_to_all(results, "expert", split_axis=1, concat_axis=0, tiled=True)
+        gate = jax.nn.softmax(logits).max(-1, keepdims=True)
+        return gate * jax.lax.map(lambda row: row @ back.reshape(experts * capacity, -1), mask)
+
+    return jax.shard_map(on_one_device, in_specs=P("expert"), out_specs=P("expert"))(params, x, logits)
+
+
+# %% right="moe-dispatch"
+def moe_dispatch(expert, params, x, logits, capacity):
+    def on_one_device(params, x, logits):
+        choice, experts = logits.argmax(-1), logits.shape[1]
+
+        def send(token, state):
+            buffer, places, used = state
+            e = choice[token]
+            buffer = buffer.at[e, used[e]].set(x[token], mode="drop")
+            return buffer, places.at[token].set(used[e]), used.at[e].add(1)
+
+        shapes = (experts, capacity, x.shape[1]), len(x), experts
+        start = tuple(map(jnp.zeros, shapes, (x.dtype, int, int)))
+        start = jax.tree.map(lambda zeros: jax.lax.pcast(zeros, "expert", to="varying"), start)
+        buffer, places, _ = jax.lax.fori_loop(0, len(x), send, start)
+        arrived = jax.lax.all_to_all(buffer, "expert", 0, 1, tiled=True)
+        results = jax.lax.map(lambda one: expert(*one), (params, arrived))
+        back = jax.lax.all_to_all(results, "expert", 1, 0, tiled=True)
+        gate = jax.nn.softmax(logits).max(-1, keepdims=True)
+        return gate * back.at[choice, places].get(mode="fill", fill_value=0)
 
     return jax.shard_map(on_one_device, in_specs=P("expert"), out_specs=P("expert"))(params, x, logits)
 

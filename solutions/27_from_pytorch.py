@@ -342,7 +342,7 @@ def collate(examples, size):
 #
 # **Example.** For `scores` = [[-3], [0]], `rows` = [0 0 1] and `bonus` = [5], the result is ([[0], [6]], [6]).
 #
-# **Judged.** The values, computed by a compiled program without a loop. **Not judged.** Which functions of `jnp` you use.
+# **Judged.** The values, computed by a compiled program without a loop, which has the same number of operations for any R, C and n. **Not judged.** Which functions of `jnp` you use.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -408,6 +408,24 @@ for R, C, kind in ((5, 3, "no row twice"), (4, 4, "repeated"), (6, 2, "last"), (
         got = made.run(scores, rows.astype(np.int32), bonus)
         compare(got, (wanted, wanted[-1]), label="the result")
         require(made.loops == 0, "the program has a loop.")
+
+operations = {}
+for R, C, n in ((7, 2, 3), (7, 2, 19), (19, 2, 3), (7, 14, 3)):
+    scores, bonus, rows = 3 * normal(rng, R, C), normal(rng, C), rng.integers(0, R, size=n).astype(np.int32)
+    wanted = scores.astype(np.float64)
+    wanted[-1] += bonus
+    np.add.at(wanted, rows, 1)
+    wanted = np.maximum(wanted, 0).astype(np.float32)
+    made = program(update, scores, rows, bonus)
+    operations[R, C, n] = made.operations
+    compare(made.run(scores, rows, bonus), (wanted, wanted[-1]), label=f"the result for ({R}, {C}) scores and {n} rows")
+few, *others = operations.values()
+for many, words in zip(others, ("19 indices", "19 rows of scores", "14 columns"), strict=True):
+    require(
+        few == many,
+        f"For 7 rows of scores, 2 columns and 3 indices, the program has {few} operations. For {words} it has {many}. "
+        "JAX has unrolled a Python loop. One call of `.at[rows].add` adds to all rows in `rows`.",
+    )
 
 # %% [markdown] why="torch-in-place"
 # JAX arrays have no views that can be written, so each update needs a name for its result, and the order of reads is explicit. Under `jit`, XLA reuses the memory of an array that is not needed any more. **Next:** PyTorch's `scores[rows] += 1` differs from `index_add_` if an index is repeated. What would it compute?
@@ -513,6 +531,15 @@ def update(scores, rows, bonus):
 def update(scores, rows, bonus):
     scores = scores.at[-1].add(bonus)
     scores = jax.lax.fori_loop(0, len(rows), lambda i, scores: scores.at[rows[i]].add(1), scores)
+    scores = jnp.maximum(scores, 0)
+    return scores, scores[-1]
+
+
+# %% wrong="torch-in-place" because="Loops over the indices in Python. JAX unrolls the loop, so the program grows with their number."
+def update(scores, rows, bonus):
+    scores = scores.at[-1].add(bonus)
+    for i in range(len(rows)):
+        scores = scores.at[rows[i]].add(1)
     scores = jnp.maximum(scores, 0)
     return scores, scores[-1]
 
