@@ -49,7 +49,7 @@ eight = list(devices.mesh((8,), ("all",)).devices)
 # ## Per-device code
 # In Auto and Explicit mode, the compiler inserts the collectives. **How do you write the code of each device yourself?**
 #
-# `jax.shard_map` runs the same function on every device, and each device gets its own shards of the arguments (*single program, multiple data*, SPMD). Python calls it once per trace, for all devices.
+# `jax.shard_map` runs the same function on every device (*Manual* mode), and each device gets its own shards of the arguments (*single program, multiple data*, SPMD). Python calls it once per trace, for all devices.
 
 # %%
 mesh = jax.make_mesh((4, 2), ("x", "y"), devices=eight)
@@ -74,7 +74,7 @@ plots.show_shardings({"a": a, "sums": sums}, "A matrix, and the sums of its rows
 print_collectives(jax.jit(row_sums).lower(a).compile())  # the elements on one device
 
 # %% [markdown]
-# A sum over `"y"` is computed in groups of devices with the same position along `x`, such as 0 and 1.
+# A sum over `"y"` is computed in groups of devices with one position along `x`, such as 0 and 1.
 #
 # ## Specs split arguments and assemble results
 # `in_specs` has one `P` for each argument, and `out_specs` one for each result. A single `P` can also cover a whole tree, or all arguments. A shard has **as many axes as the whole array**.
@@ -143,7 +143,7 @@ def types(shard, whole):
 _ = jax.shard_map(types, in_specs=(P("d"), P()), out_specs=P("d"))(x, jnp.ones(2))
 
 # %% [markdown]
-# An argument varies along the axes in its spec. In `shard * whole`, JAX casts `whole` to varying. The result of `psum` does not vary. (`psum` of a value that does not vary is n times the value, without an error.) `axis_index`, the device's position, varies. By default (`check_vma=True`, from *varying manual axes*), JAX compares these types with `out_specs`. They also matter in loops, whose carry must keep its type.
+# An argument varies along the axes in its spec. In `shard * whole`, JAX casts `whole` to varying. The result of `psum` does not vary. `axis_index`, the device's position, varies. **`psum` of a value that does not vary is n times the value**, without an error. By default (`check_vma=True`, from *varying manual axes*), JAX compares these types with `out_specs`. They also matter in loops, whose carry must keep its type.
 
 
 # %%
@@ -165,7 +165,7 @@ print(jax.jit(jax.shard_map(from_varying_zeros, in_specs=P("d"), out_specs=P("d"
 # ## The collectives, step by step
 # ![Five collectives on eight devices, with the contents of every device after each step. All-gather: each device starts with one block and passes on the block that it received last, so after seven steps all devices have all eight blocks. Reduce-scatter: each device starts with eight addends and passes on a growing sum, so after seven steps each device has one complete sum. All-reduce: a reduce-scatter followed by an all-gather, fourteen steps. All-to-all: in step s each device sends one block to the device s positions further along, so after seven steps rows and columns are exchanged. Permute: one step, each device receives the block of its neighbour.](../images/shard_map_collectives.svg)
 #
-# In an all-to-all, unlike an all-gather, a device sends a different block to each of the other devices.
+# In an all-to-all, a device sends a different block to each of the other devices.
 
 
 # %%
@@ -210,7 +210,7 @@ figures.collectives(mapped, long.sharding, shape=long.shape)  # choose a collect
 # With `tiled=True`, the number of axes does not change. `all_gather` then concatenates along an existing axis. `psum_scatter` splits an axis into n blocks. `all_to_all` splits an axis and concatenates along the same or another one. `pmean`, `pmax` and `pmin` are all-reduces too. The result of an `all_gather` is equal on all devices, but its type is still varying. `out_specs=P()` therefore raises an error, unless you pass `to="invarying"` (not varying) to `all_gather`.
 #
 # ## What a collective sends
-# On a ring of n devices, an all-gather to S elements takes n - 1 steps, and each device sends S / n elements in each. A reduce-scatter of S elements sends the same number, and a ring all-reduce performs both. In the table, S is the larger of a device's argument and result.
+# On a ring of n devices, an all-gather to S elements takes n - 1 steps, and each device sends S / n elements in each. A reduce-scatter of S elements sends the same number, and a ring all-reduce performs both. S is the larger of a device's argument and result.
 #
 # | collective | one device sends |
 # |---|---|
@@ -241,7 +241,7 @@ for name, function in mapped.items():
     print(f"{name:13s} {found.kind:18s} returns {found.elements:3d} elements, each device sends {sent(found):3.0f}")
 
 # %% [markdown]
-# If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. On a ring, the time for a large array is the bytes sent divided by the bandwidth. (An all-to-all takes longer, because its blocks pass several links.) For a small array, latency dominates.
+# If each device needs only its shard of the sum, use `psum_scatter`, which sends half as much as `psum`. On a ring, the time for a large array is the bytes sent divided by the bandwidth. (An all-to-all takes longer, because its blocks pass several links.)
 #
 # ## Where to take a gradient
 # The batch is partitioned and the weights are replicated. First, we call `jax.grad` *outside* `shard_map`.
@@ -274,7 +274,7 @@ mean_loss = on_shards(lambda w, batch: jax.lax.pmean(loss(w, batch), "d"))
 compare("grad outside, pmean of the loss", jax.grad(mean_loss))
 
 # %% [markdown]
-# JAX inserted an all-reduce of the gradient's 12 elements. The program has no `pmean`, because the loss is not returned. Now we call `jax.grad` *inside* `shard_map`.
+# JAX inserted an all-reduce of the gradient's 12 elements. Nothing uses the loss itself, so the compiler removed its all-reduce. Now we call `jax.grad` *inside* `shard_map`.
 
 # %% [markdown] predict="manual-gradient"
 # Inside, each device computes `jax.grad(loss)(w, batch)` for its two examples, without any `psum` or `pmean`, and `out_specs` is `P()`. What does the program return?
@@ -309,7 +309,7 @@ def cast_first(w, batch):
 compare("pcast, grad inside, then pmean", on_shards(cast_first))
 
 # %% [markdown]
-# A `pmean` of the gradients only adds a second all-reduce, because they are already equal. Two ways are common. **Differentiate the loss of the whole batch**, including the `pmean`. Or **cast the weights first** and reduce the gradients yourself.
+# A `pmean` of the gradients only adds a second all-reduce, because they are already equal.  **Differentiate the loss of the whole batch**, including the `pmean` (for unequal numbers of examples, `psum` sums and counts). Or **cast the weights first** and reduce the gradients yourself.
 #
 # ## Gradients of collectives
 
@@ -372,7 +372,7 @@ for function in (by_hand, built_in):
 # %% [markdown]
 # The program has one permute, which runs seven times. Both programs send 56 elements, as the formula predicts. The built-in collective can use a better algorithm where the devices are connected by more than a ring. If the links of a ring send in both directions at once, half of the blocks can be sent each way. This takes half of the time, but each device sends as many elements as before.
 #
-# The pairs of `ppermute` need not form a ring. On a device that receives nothing, the result is zeros. No device may send or receive twice.
+# The pairs of `ppermute` need not form a ring. On a device that receives nothing, the result is zeros. Each device may be a sender at most once, and a receiver at most once.
 
 # %%
 shift = lambda v: jax.lax.ppermute(v, "d", [(i, i + 1) for i in range(7)])
@@ -454,7 +454,7 @@ print("equal as whole arrays:", np.array_equal(table, exchanged))
 # %% [markdown]
 # The whole array did not change, only its sharding. An all-gather would also give each device its column, but it would send eight times as much. Lesson 21 uses `all_to_all` for experts, and *Ulysses* attention uses it to switch from sharded tokens to sharded heads.
 #
-# On a one-way ring, a block for the device s positions away occupies s links. Each link of eight devices then carries 3.5 S elements, four times as many as the formula counts.
+# On a one-way ring, a block for the device s positions away occupies s links. Each link of eight devices then carries 3.5 S elements, four times as many as the formula counts. So on such a ring, the all-to-all above is twice as fast as the all-gather, not eight times.
 #
 # ## Deeper: manual on one mesh axis only
 # With `axis_names`, a function is manual along some mesh axes and keeps the types of the others, here Auto. This example writes data parallelism by hand and leaves tensor parallelism to the compiler.
@@ -545,7 +545,11 @@ silent = jax.shard_map(lambda shard: 2 * shard, in_specs=P("d"), out_specs=P(), 
 print("a varying value under out_specs=P():", jax.jit(silent)(x))
 
 # %% [markdown]
-# Without the check, JAX does not track which values vary, so it neither casts values nor reduces gradients. Each device gets the gradient of its own examples, and you have to average the gradients yourself, as with `pmap`. The transpose of an unchecked `psum` is again a `psum`. The mean passes 1/8 back on each device, and the `psum` adds eight of these, so each device gets the full gradient of its own loss. Only the last variant, the gradient of the `pmean` followed by a `pmean`, is correct under both rules. If you write code for one rule and run it under the other, the gradient is eight times too large, or the weights of the devices silently become different. Disable the check only for operations that do not support it, such as this Pallas kernel (lesson 22) in interpret mode.
+# Without the check, JAX does not track which values vary, so it neither casts values nor reduces gradients. Each device gets the gradient of its own examples, and you have to average the gradients yourself, as with `pmap`. The transpose of an unchecked `psum` is again a `psum`. The mean passes 1/8 back on each device, and the `psum` adds eight of these, so each device gets the full gradient of its own loss. Only the last variant, the gradient of the `pmean` followed by a `pmean`, is correct under both rules.
+#
+# All of this holds for `jax.grad` *inside*. Outside, unchecked gradients are right too: JAX divides the gradient of a replicated result by n, and adds those of replicated arguments. But a `psum` in the function is transposed to one more `psum`, so the program communicates more.
+#
+# If you write code for one rule and run it under the other, the gradient is eight times too large, or the weights of the devices silently become different. Disable the check only for operations that do not support it, such as this Pallas kernel (lesson 22) in interpret mode.
 
 
 # %%
@@ -646,6 +650,6 @@ print_error(lambda: jax.grad(largest)(x))
 # | one shard of the sum | `jax.lax.psum_scatter(value, "d", tiled=True)`, half as much |
 # | all shards | `jax.lax.all_gather(value, "d", tiled=True)`, whose gradient is a reduce-scatter |
 # | to exchange blocks, or to send to one device | `jax.lax.all_to_all`, `jax.lax.ppermute` |
-# | the gradient of the whole batch | `jax.grad` of a loss that contains `pmean` |
+# | the gradient of the whole batch | `jax.grad` of a loss that contains `pmean`, if all devices have as many examples |
 #
 # The JAX documentation has a page on [manual parallelism](https://docs.jax.dev/en/latest/201/shard-map.html). In the first exercise, you complete a product of blocks.

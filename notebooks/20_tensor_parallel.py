@@ -207,7 +207,7 @@ for function in (explicit_mlp, manual_mlp):
 # The bias of the first product is partitioned like the hidden units, and that of the second is replicated. In Manual mode, add the second **after** the `psum`. Otherwise the result contains it M times, without an error.
 #
 # ## Attention heads
-# In attention (lesson 25), each *head* computes queries, keys and values with three weights, and from them a weighted average of the values for each token. A fourth weight maps each head's averages to the width of a token, and the results are added. Until then, heads are independent, like hidden units. The head axis of all four weights is partitioned, so M must divide the number of heads, also of key and value heads.
+# In attention (lesson 25), each *head* computes queries, keys and values with three weights, and from them a weighted average of the values for each token. A fourth weight maps each head's averages to the width of a token, and the results are added. Until then, heads are independent, like hidden units. The head axis of all four weights is partitioned, so M must divide their number. (Fewer key and value heads are copied, as in an exercise.)
 
 # %%
 HEADS, K = 4, 16
@@ -224,7 +224,7 @@ def attention(params, x, out_sharding=None):
 report(attention, heads, HEAD_SPECS, auto)
 
 # %% [markdown]
-# Queries, keys and values each contribute to the gradient of `x`, and this program for CPUs all-reduces each contribution, 3 · 2,048 elements in one operation. In Manual mode, JAX casts `x` once for each product. If you cast it **before** the products, each device adds its contributions first. The next cell does this in a block of a transformer: attention and an MLP, each after a norm and with a residual connection.
+# Queries, keys and values each contribute to the gradient of `x`, and this program for CPUs all-reduces each contribution, 3 · 2,048 elements in one operation. In Manual mode, JAX casts `x` once for each product. If you cast it **before** the products, each device adds its contributions first. (Compilers for accelerators often do this themselves.) The next cell does this in a block of a transformer: attention and an MLP, each after a norm and with a residual connection.
 
 
 # %%
@@ -235,9 +235,8 @@ def norm(x):
 def block(params, x):
     def on_one_device(params, x):
         for layer in (attention, mlp):
-            entering = jax.lax.pcast(
-                norm(x), "model", to="varying"
-            )  # changes only the type: one cast, one psum backward
+            # Changes only the type: one cast, so one psum in the backward pass.
+            entering = jax.lax.pcast(norm(x), "model", to="varying")
             x = x + jax.lax.psum(layer(params, entering), "model")
         return x
 
@@ -365,11 +364,11 @@ equal = ", ".join(f"{limit:.1f} ({name})" for name, limit in limits.items())
 plots.show(f"Left: milliseconds of an MLP's forward pass. Right: their ratio, which is 1 at M = {equal}.")
 
 # %% [markdown]
-# In bfloat16, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**. Beyond this limit, communication takes longer, and more devices hardly help.
+# In bfloat16, the times are 4 t d f / (M · peak) and 4 (M - 1) t d / (M · bandwidth). They are equal at **M = 1 + f · bandwidth / peak**. Beyond this limit, even a complete overlap gains nothing.
 #
-# For f = 28,672, the limit in a node of H100s is 14. Its eight GPUs compute 5.2 times as fast as one if both times add up, and 8 times as fast if they overlap. Between nodes, the limit for one GPU is 2.4, so tensor parallelism usually stays inside a node. (Rings through whole nodes are faster: last Deeper section.) On closed rings of TPUs, it is 14 to 16. Attention has a lower limit, 5 to 9. The backward pass computes twice as much and sends the same, so its limit is almost twice as high.
+# For f = 28,672, the limit in a node of H100s is 14. Eight GPUs are 5.2 times as fast as one if both times add up, and 8 times if they overlap completely. With one GPU per node, the limit is 2.4, so tensor parallelism usually stays inside a node. On closed rings of TPUs, it is 13.5 to 15.6. Attention has a lower limit, 5 to 9 (last Deeper section). The backward pass computes twice as much and sends the same, so its limit is almost twice as high.
 #
-# In a step, FSDP sends about 6 d f elements of an MLP's weights and gradients, and tensor parallelism 4 t d. So tensor parallelism sends less for fewer than 1.5 f tokens in a group of devices.
+# In a step, FSDP gathers the 2 d f weights twice and reduce-scatters their gradients, 6 d f elements. Tensor parallelism sends 4 t d, which is less for fewer than 1.5 f tokens in a group.
 #
 # The core ends here.
 

@@ -269,9 +269,9 @@ def psum_matmul(a, b):
 
 # %% [markdown] task="shardmap-which-collective" stars=2 minutes=20 skills="shardmap-psum-matmul"
 # ## Which collective?
-# **Goal.** In training on many devices, a device has some numbers and needs others. Choose the collectives for seven such cases, so that no device sends more than it has to.
+# **Goal.** In training on many devices, a device has some numbers and needs others. Choose the collectives for seven such cases, so that no device sends more than the limit of the check.
 #
-# **Signature.** All functions are per-device code. `mine` is a float32 array that differs from device to device, and `axis` is the name of a mesh axis of n devices, at least two. The mesh may have other axes. The devices divide d and c where the result is divided.
+# **Signature.** All functions are per-device code. `mine` is a float32 array that differs from device to device, and `axis` is the name of a mesh axis of n devices, at least two. The mesh may have other axes. Where a result is divided into n parts, d or c is a multiple of n. In `share_of_both`, n is the number of devices along `second`.
 #
 # | function | the device has | the device needs |
 # |---|---|---|
@@ -363,14 +363,14 @@ def share_of_both(mine, first, second):
 
 def probe_example(vectors, table):
     def on_one_device(vector, rows):
-        best, place = best_score(vector[0], "x")
+        best, device = best_score(vector[0], "x")
         return {
             "own_share": own_share(vector[0], "x")[None],
             "whole_weights": whole_weights(vector[0], "x")[None],
             "own_columns": own_columns(rows[0], "x")[None],
             "row_before": row_before(vector[0], "x")[None],
             "row_of_first": row_of_first(vector[0], "x")[None],
-            "best_score": (best[None], place[None]),
+            "best_score": (best[None], device[None]),
         }
 
     return jax.shard_map(on_one_device, in_specs=P("x"), out_specs=P("x"))(vectors, table)
@@ -498,7 +498,7 @@ for sizes, axis in (((4, 2), "x"), ((2, 3), "y")):
         )
 
 # %% [markdown] why="shardmap-which-collective"
-# The question "what does this device have, and what does it need?" leads to the collective. Partial sums need a reduction: `psum` if all devices need the sum, and `psum_scatter` if each needs its own part. Complete numbers only move: from all devices to all (`all_gather`), from each device a different block to each of the others (`all_to_all`), or from one device to one other (`ppermute`). With two axes, the order matters, because a reduce-scatter makes everything after it smaller. Training on several nodes uses this: it scatters within the fast node, and adds between the slow nodes. **Next:** How would you complete the all-reduce over both axes after `share_of_both`?
+# The question "what does this device have, and what does it need?" leads to the collective. Partial sums need a reduction: `psum` if all devices need the sum, and `psum_scatter` if each needs its own part. Complete numbers only move: from all devices to all (`all_gather`), from each device a different block to each of the others (`all_to_all`), or from one device to one other (`ppermute`). One to all is a broadcast: a masked `psum` sends up to twice as much as necessary, and `jax.lax.pbroadcast` is the collective for it where the platform supports it (CPUs do not). With two axes, the order matters, because a reduce-scatter makes everything after it smaller. Training on several nodes uses this: it scatters within the fast node, and adds between the slow nodes. **Next:** How would you complete the all-reduce over both axes after `share_of_both`?
 
 
 # %% equivalent="shardmap-which-collective" because="The rows are finite, so their product with False is 0."
@@ -1666,7 +1666,7 @@ def global_batch_norm(x, scale, shift, axis):
 #
 # **Example.** Take one micro-batch on two devices, the parameter `w = [0]`, and the loss `Σ weight (w x - y)²` with x = 1 everywhere. The first device has y = [1, 3] with weights [1, 1], and the second y = [5, 9] with weights [1, 0]. The gradient is -2 (1 + 3 + 5) / 3 = -6.
 #
-# **Judged.** The values. The compiled program has a loop over the micro-batches (`scan` or `fori_loop`), and no collective inside it. The loop processes one micro-batch, or a few, in each iteration. So for small micro-batches, no array of the program is half as large as the gradients of all micro-batches together, and with one iteration of each loop, the program performs at most a third of the operations that all micro-batches need. (Programs for GPUs do not state the operations of matrix products, so operations are judged on CPUs and TPUs.) After the loop, the all-reduces return at most as many elements as the gradients have, plus 4, and there is no other communication. The mesh may have another axis, along which everything is replicated. **Not judged.** The number of all-reduces.
+# **Judged.** The values. The compiled program has a loop over the micro-batches (`scan` or `fori_loop`), and no collective inside it. Each iteration processes one micro-batch, or a few: outside the loop, the program neither computes nor stores the gradients of many micro-batches at once. (The check limits the largest array to half of these gradients, and the operations with one iteration of each loop to a third of all. Programs for GPUs do not state the operations of products.) After the loop, the all-reduces return at most as many elements as the gradients have, plus 4, and there is no other communication. The mesh may have another axis, along which everything is replicated. **Not judged.** The number of all-reduces.
 #
 # <details><summary>Hint 1 · a question</summary>
 #

@@ -549,8 +549,6 @@ def gated_mlp(params, x):
 
 # %% [markdown] task="tp-repair-block" stars=2 minutes=20 skills="tp-gated-mlp,shardmap-gradient-inside"
 # ## A block with three faults
-# *Needs: lesson 19, Deeper: without the check.*
-#
 # **Goal.** `faulty_block` in the setup is the MLP of a transformer block with a residual connection and two norms, written for tensor parallelism. If `model` has one device, its results are right. With several, two faults make the results wrong, and a third makes the program of the gradients communicate more than it needs to. Find the three faults and write the block without them.
 #
 # **Signature.** `repaired_block(params, x)` takes a dict with `"outer"`, a `float32[d]`, `"w1"`, a `float32[d,f@model]`, `"b1"` and `"inner"`, each a `float32[f@model]`, `"w2"`, a `float32[f@model,d]`, and `"b2"`, a `float32[d]`. `x` is a `float32[B@data,d]`. With `rms_norm` from the setup, it returns `x + rms_norm(inner, relu(rms_norm(outer, x) @ w1 + b1)) @ w2 + b2` with the type of `x`.
@@ -578,7 +576,7 @@ def gated_mlp(params, x):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Without types (`check_vma=False`), JAX does not know that the result of a `psum` is equal on all devices, so the backward pass adds its gradient over the devices once more. Delete that argument, add `x` and `b2` after the `psum`, and take `jax.lax.pmean(..., "model")` of the mean of the squares.
+# Without types (`check_vma=False`), JAX does not know that the result of a `psum` is equal on all devices, so the backward pass adds its gradient over the devices once more (lesson 19, *Deeper: without the check*). Delete that argument, add `x` and `b2` after the `psum`, and take `jax.lax.pmean(..., "model")` of the mean of the squares.
 #
 # </details>
 
@@ -896,7 +894,7 @@ def repaired_block(params, x):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `jnp.repeat(keys, H // G, axis=...)` gives each query head its key head. The local ratio of heads is the same as the global one. For G smaller than M, first repeat each replicated weight M / G times along its head axis and partition the result with `jax.reshard`, which communicates nothing. End with `jax.lax.psum(jnp.einsum("bthk,hkd->btd", ...), "model")`.
+# `jnp.repeat(keys, H // G, axis=...)` gives each query head its key head. If M divides G, the local ratio of heads is the same as the global one. For G smaller than M, first repeat each replicated weight M / G times along its head axis and partition the result with `jax.reshard`, which communicates nothing. End with `jax.lax.psum(jnp.einsum("bthk,hkd->btd", ...), "model")`.
 #
 # </details>
 
@@ -955,6 +953,12 @@ with jax.set_mesh(mesh):
     placed = {name: place(mesh, w, *layout(name)) for name, w in params.items()}
     result = ask(probe_heads, placed, place(mesh, numbers, "data"))
 compare(result, in_numpy(params, numbers), label="the result of eight query heads and four key heads")
+params = {"q": draw(rng, d, 4, k), "k": draw(rng, d, 1, k), "v": draw(rng, d, 1, k), "o": draw(rng, 4, k, d)}
+with jax.set_mesh(mesh):
+    entries = {"q": (None, "model"), "k": (), "v": (), "o": ("model",)}
+    placed = {name: place(mesh, w, *entries[name]) for name, w in params.items()}
+    result = ask(probe_heads, placed, place(mesh, numbers, "data"))
+compare(result, in_numpy(params, numbers), label="the result of four query heads and one key head on two devices")
 
 # %% hidden="tp-sharded-heads" name="program" points=3
 """Right for other numbers of heads and other meshes, with one all-reduce of the shard of the result."""
@@ -1591,7 +1595,7 @@ def sequence_parallel(norm, params, x):
 
 # %% [markdown] task="tp-most-devices" stars=2 minutes=15 skills="tp-gated-mlp,tp-sharded-heads"
 # ## How many devices are useful?
-# **Goal.** Tensor parallelism is useful up to the number of devices at which a layer communicates longer than it computes. Find this number for a transformer with any sizes, on any accelerator.
+# **Goal.** We call tensor parallelism useful while no layer communicates longer than it computes. Find the largest useful number of devices for a transformer with any sizes, on any accelerator.
 #
 # **Signature.** `most_devices(d, f, heads, kv_heads, peak, bandwidth)` returns an int: the largest M for which the forward pass of **neither** layer sends longer than it computes. All sizes are ints, and `heads` and `kv_heads` are powers of two. `peak` is in floating-point operations per second of one device, `bandwidth` in bytes per second that one device sends, on a ring. M is a power of two that divides `heads` and `f`.
 #
