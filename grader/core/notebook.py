@@ -99,7 +99,7 @@ def read_bytes(path: Path, folders: int = 2) -> bytes:
     except FileNotFoundError:
         raise Unreadable(f"There is no {path.name} in the submitted folder.{_renamed(path)}") from None
     except OSError as problem:
-        text = LINK if problem.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO) else None
+        text = LINK if problem.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO) else None
         raise Unreadable(text or f"The file cannot be read: {problem.strerror}.") from None
     if len(content) > MAX_BYTES:
         fix = "Clear its outputs (Edit > Clear Outputs of All Cells), save it and submit it again."
