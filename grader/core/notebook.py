@@ -33,9 +33,8 @@ NotebookCell = dict[str, Any]
 
 MAX_BYTES = 20 << 20
 LINK = "It is a link or not a regular file. Submit the notebook file itself."
-FOLDER = (
-    getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
-)  # to go through, also if it is not readable
+# To open what is in a folder; where the system has O_PATH, the folder itself need not be readable.
+FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 MAX_OWN_BYTES = 200 << 20  # of a notebook of one's own that is copied, whose outputs may be large
 MAX_CELLS = 2_000
 MAX_SOURCE = 200_000  # characters of a code cell
@@ -83,12 +82,12 @@ class Submission:
 
 
 def read_bytes(path: Path, folders: int = 2) -> bytes:
-    """Returns the bytes of a notebook file, of which neither itself nor so many folders above may be a link.
+    """Returns the bytes of a notebook file. Neither the file nor the `folders` nearest folders above it may be links.
 
-    Its author may change files and folders meanwhile, so they are opened one below the other and then looked at.
+    The learner may replace them at any time, so each is opened from the one above, and checked once it is open.
 
     Raises:
-        Unreadable: it is a link or no regular file, it is missing, closed or too large.
+        Unreadable: one of them is a link, or the file is missing, not a regular file, not readable or too large.
     """
     try:
         with _opened(path, folders) as file:

@@ -143,12 +143,12 @@ def deliver(repository: Repository, pages: list[FeedbackFile], issue: bool) -> D
 
 def _push(folder: Path, repository: Repository, pages: list[FeedbackFile]) -> list[str]:
     """Returns the lessons whose pages have changed. Nothing of the repository is checked out."""
-    bounded, url = git.BoundedGit(folder, git.FetchLimits(), threading.Event()), repository.url
-    run = functools.partial(bounded.git, protocols=PROTOCOLS)
-    tip = run("ls-remote", "--quiet", "--", url, f"refs/heads/{BRANCH}").decode().split()
+    run, url = git.BoundedGit(folder, git.FetchLimits(), threading.Event()).git, repository.url
+    connect = functools.partial(run, protocols=PROTOCOLS)
+    tip = connect("ls-remote", "--quiet", "--", url, f"refs/heads/{BRANCH}").decode().split()
     parent: list[str] = []
     if tip:
-        run("fetch", "--quiet", "--depth=1", "--no-tags", "--", url, f"+refs/heads/{BRANCH}:refs/heads/{BRANCH}")
+        connect("fetch", "--quiet", "--depth=1", "--no-tags", "--", url, f"+refs/heads/{BRANCH}:refs/heads/{BRANCH}")
         run("read-tree", f"refs/heads/{BRANCH}")
         parent = ["-p", tip[0]]
     changed = []
@@ -164,7 +164,7 @@ def _push(folder: Path, repository: Repository, pages: list[FeedbackFile]) -> li
         identity = [word for setting in AUTHOR for word in ("-c", setting)]
         message = f"Feedback on {', '.join(changed)}"
         commit = run(*identity, "commit-tree", tree, *parent, "-m", message).decode().strip()
-        run("push", "--quiet", "--", url, f"{commit}:refs/heads/{BRANCH}")
+        connect("push", "--quiet", "--", url, f"{commit}:refs/heads/{BRANCH}")
     return changed
 
 
