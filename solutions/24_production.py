@@ -1375,21 +1375,10 @@ def probe_other_seed(seed, other, steps, save_every, stop):
         return found, None
 
 
-def uninterrupted(seed, steps):
-    """The losses of a run without a stop, computed here."""
+def losses_of(seed, steps, done=0, other=None):
+    """The losses after step `done` of a run without a stop, computed here; if `other` is given, with the keys of that seed."""
     weights, moments, chain = start(seed)
-    reader, losses = Loader(), []
-    for _ in range(steps):
-        chain, own = jax.random.split(chain)
-        weights, moments, value = update(weights, moments, own, reader.next_batch())
-        losses.append(float(value))
-    return np.array(losses, np.float32)
-
-
-def resumed_with(seed, other, done, steps):
-    """The losses after step `done` if the key follows from another seed, computed here."""
-    weights, moments, chain = start(seed)
-    *_, replaced = start(other)
+    *_, replaced = start(seed if other is None else other)
     reader, losses = Loader(), []
     for n in range(steps):
         chain = replaced if n == done else chain
@@ -1422,7 +1411,7 @@ for steps, save_every, stops, words in (
             sorted(whole) == list(range(1, steps + 1)), "The numbers of the steps of an uninterrupted run are wrong."
         )
         found = np.array([whole[n] for n in range(1, steps + 1)], np.float32)
-        compare(found, uninterrupted(seed, steps), label="the losses of an uninterrupted run", rtol=1e-3)
+        compare(found, losses_of(seed, steps), label="the losses of an uninterrupted run", rtol=1e-3)
         for stop, part in zip(stops, parts, strict=True):
             last = (stop - 1) // save_every * save_every if stop else 0
             if stop is not None:
@@ -1440,7 +1429,7 @@ with case("for a call with another seed that resumes"):
     require(part is not None, "An exception of after_step does not leave train.")
     require(sorted(part) == [4, 5, 6, 7, 8], "The run does not resume after the last checkpoint.")
     found = np.array([part[n] for n in sorted(part)], np.float32)
-    accepted = [uninterrupted(seed, 8)[3:], resumed_with(seed, other, 3, 8)]  # a key may also follow from the seed
+    accepted = [losses_of(seed, 8, 3), losses_of(seed, 8, 3, other)]  # a key may also follow from the seed
     require(
         any(np.allclose(found, losses, rtol=1e-3) for losses in accepted),
         "The run does not continue with the parameters of the checkpoint.",
